@@ -1,0 +1,36 @@
+# `make demo` and `make test` need only Python 3.11, pip and make: they build .venv themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+.PHONY: demo test check unit test-slow docs format clean
+
+demo: $(STAMP)
+	$(BIN)/sojourn analyze three-clusters --concurrency 30 --routing uniform --constants default
+
+test: check unit
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(STAMP)
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-slow: $(STAMP)
+	$(BIN)/pytest -m slow
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Built again only when the pinned versions or the declared dependencies change.
+$(STAMP): constraints.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,docs,dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo docs/_build

@@ -1,0 +1,52 @@
+"""The ``sojourn`` command: thin Typer commands, one module each, and no mathematics."""
+
+import os
+import sys
+
+import typer
+
+from sojourn.errors import SojournError
+from sojourn.version import __version__
+
+app = typer.Typer(
+    name="sojourn",
+    help="Choose routing, concurrency and learning rate for asynchronous federated learning, "
+    "and run it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sojourn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    pass
+
+
+from sojourn.cli import (  # noqa: E402  the commands register themselves on `app`
+    analyze,
+)
+
+__all__ = ["analyze", "app", "main"]
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one sentence on standard error and exit code 2."""
+    try:
+        app()
+    except SojournError as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

@@ -1,0 +1,90 @@
+"""Reading TOML with full validation: wrong types and unknown keys are said, never ignored."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sojourn.errors import InvalidFile, UnknownName
+
+
+class Table:
+    """One table of a TOML file, read key by key; ``close`` refuses what was not asked for.
+
+    >>> table = Table({"concurrency": 30, "learning-rat": 0.1}, "plan.toml")
+    >>> table.take("concurrency", int)
+    30
+    >>> table.take("learning-rate", float, default=None)
+    >>> table.close()
+    Traceback (most recent call last):
+    sojourn.errors.InvalidFile: plan.toml: unknown key 'learning-rat': did you mean 'learning-rate'? \
+Offered: concurrency, learning-rate.
+    """
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        self.values = dict(values)
+        self.where = where
+        self._asked: list[str] = []
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Table":
+        """The whole file as one table; unreadable or malformed files raise ``InvalidFile``."""
+        try:
+            return cls(tomllib.loads(Path(path).read_text(encoding="utf-8")), str(path))
+        except OSError as error:
+            raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidFile(f"{path}: not valid TOML: {error}") from error
+
+    def take(self, key: str, kind: type | tuple[type, ...], **default: Any) -> Any:
+        """The value of ``key``, of type ``kind``; missing without ``default=`` is an error.
+
+        Whole numbers are taken where a float is wanted; true and false are never numbers.
+        """
+        self._asked.append(key)
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if key not in self.values:
+            if "default" in default:
+                return default["default"]
+            raise InvalidFile(f"{self.where}: the key '{key}' is missing")
+        value = self.values.pop(key)
+        if isinstance(value, bool) and bool not in kinds:
+            matches = False
+        else:
+            matches = isinstance(value, kinds) or (float in kinds and isinstance(value, int))
+        if not matches:
+            wanted = " or ".join(_NAMES.get(k, k.__name__) for k in kinds)
+            raise InvalidFile(f"{self.where}: '{key}' must be {wanted}; it is {value!r}")
+        if float in kinds and isinstance(value, int) and int not in kinds:
+            return float(value)
+        return value
+
+    def table(self, key: str, **default: Any) -> "Table":
+        """The sub-table ``key`` as a ``Table`` of its own."""
+        return Table(self.take(key, dict, **default), f"{self.where}: [{key}]")
+
+    def tables(self, key: str, **default: Any) -> "list[Table]":
+        """The array of tables ``[[key]]``."""
+        entries = self.take(key, list, **default)
+        for entry in entries:
+            if not isinstance(entry, dict):
+                raise InvalidFile(f"{self.where}: '{key}' must be written as [[{key}]] tables")
+        return [
+            Table(entry, f"{self.where}: [[{key}]] number {i}")
+            for i, entry in enumerate(entries, start=1)
+        ]
+
+    def close(self) -> None:
+        """Raise if any key was never asked for, naming the nearest one that exists."""
+        for key in self.values:
+            raise InvalidFile(f"{self.where}: {UnknownName('key', key, self._asked)}")
+
+
+_NAMES = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}

@@ -1,0 +1,65 @@
+"""Every error that Sojourn raises on purpose.
+
+    SojournError
+    ├── InvalidInput (ValueError)      a value, file or name given by the user is wrong
+    │   ├── InvalidFile                a file is unreadable, malformed or has unknown keys
+    │   ├── UnknownName                a name is not one of those offered
+    │   └── Unreachable                what was asked for cannot be attained; says what can
+    ├── DataNotFound (FileNotFoundError)   a data set is not on this machine; says where to get it
+    └── MissingExtra (ImportError)     an optional dependency is not installed
+
+Each message says what was given, what is wrong with it, and what to do.
+The command line prints the message alone and exits with code 2.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class SojournError(Exception):
+    """Base of all errors raised by Sojourn."""
+
+
+class InvalidInput(SojournError, ValueError):
+    """A value given by the user is wrong."""
+
+
+class InvalidFile(InvalidInput):
+    """A file given by the user cannot be read as what it should be."""
+
+
+class UnknownName(InvalidInput):
+    """A name given by the user is not one of those offered.
+
+    >>> raise UnknownName("law", "lognormall", ["exponential", "lognormal"])
+    Traceback (most recent call last):
+    sojourn.errors.UnknownName: unknown law 'lognormall': did you mean 'lognormal'? Offered: exponential, lognormal.
+    """
+
+    def __init__(self, kind: str, given: str, offered: Iterable[str]) -> None:
+        names = list(offered)
+        near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        super().__init__(f"unknown {kind} '{given}': {hint}Offered: {', '.join(names)}.")
+
+
+class Unreachable(InvalidInput):
+    """What was asked for cannot be attained; the message says what can."""
+
+
+class DataNotFound(SojournError, FileNotFoundError):
+    """A data set is not on this machine."""
+
+
+class MissingExtra(SojournError, ImportError):
+    """An optional dependency is not installed.
+
+    >>> raise MissingExtra("torch", extra="train")
+    Traceback (most recent call last):
+    sojourn.errors.MissingExtra: this needs torch, which is not installed: pip install 'sojourn[train]'
+    """
+
+    def __init__(self, package: str, *, extra: str) -> None:
+        super().__init__(
+            f"this needs {package}, which is not installed: pip install 'sojourn[{extra}]'"
+        )

@@ -1,0 +1,39 @@
+"""What every file written by Sojourn says about its origin."""
+
+import datetime
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from sojourn.version import __version__
+
+_LIBRARIES = ("numpy", "scipy", "numba", "torch", "flwr")
+
+
+def provenance(**inputs: Any) -> dict[str, Any]:
+    """Version, environment and inputs of a result, ready for JSON or TOML.
+
+    Inputs that are ``None`` are left out. Nothing about the user or the machine's name is recorded.
+
+    >>> provenance(seed=1)["inputs"]
+    {'seed': 1}
+    """
+    return {
+        "sojourn": __version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()}-{platform.machine()}",
+        "libraries": _library_versions(),
+        "inputs": {key: value for key, value in inputs.items() if value is not None},
+    }
+
+
+def _library_versions() -> Mapping[str, str]:
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
