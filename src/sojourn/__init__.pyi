@@ -7,6 +7,7 @@ from .errors import (
     UnknownName,
     Unreachable,
 )
+from .history import History
 from .network import (
     Fleet,
     Network,
