@@ -1,20 +1,31 @@
+from .bounds import (
+    Bound as Bound,
+    Horizon as Horizon,
+    LearningConstants as LearningConstants,
+    max_learning_rate as max_learning_rate,
+    per_round_bound as per_round_bound,
+    per_time_bound as per_time_bound,
+    rounds_to_accuracy as rounds_to_accuracy,
+    time_to_accuracy as time_to_accuracy,
+)
 from .errors import (
-    DataNotFound,
-    InvalidFile,
-    InvalidInput,
-    MissingExtra,
-    SojournError,
-    UnknownName,
-    Unreachable,
+    DataNotFound as DataNotFound,
+    InvalidFile as InvalidFile,
+    InvalidInput as InvalidInput,
+    MissingExtra as MissingExtra,
+    SojournError as SojournError,
+    UnknownName as UnknownName,
+    Unreachable as Unreachable,
 )
-from .history import History
+from .history import History as History
+from .jackson import Analysis as Analysis, analyze as analyze, covariance as covariance
 from .network import (
-    Fleet,
-    Network,
-    balanced_routing,
-    built_in_fleet,
-    named_routing,
-    square_root_routing,
-    uniform_routing,
+    Fleet as Fleet,
+    Network as Network,
+    balanced_routing as balanced_routing,
+    built_in_fleet as built_in_fleet,
+    named_routing as named_routing,
+    square_root_routing as square_root_routing,
+    uniform_routing as uniform_routing,
 )
-from .version import __version__
+from .version import __version__ as __version__

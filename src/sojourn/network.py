@@ -147,7 +147,9 @@ class Network:
     concurrency: int
 
     def __init__(self, fleet: Fleet, routing: ArrayLike, concurrency: int) -> None:
-        p = _positive_vector("routing", routing, advice="Leave out clients that should get no task.")
+        p = _positive_vector(
+            "routing", routing, advice="Leave out clients that should get no task."
+        )
         if p.size != fleet.classes:
             raise InvalidInput(
                 f"routing must have one entry per class of the fleet: it has {p.size}, "
@@ -337,7 +339,9 @@ def _fleet_from_rows(cls: type[Fleet], rows: list[list[str]], where: str) -> Fle
         if not good.all():
             i = int(np.flatnonzero(~good)[0])
             kind = "positive and finite" if name == "service_rate" else "whole and at least 1"
-            raise InvalidFile(f"{where}, line {lines[i]}: {name} must be {kind}; it is {values[i]:g}")
+            raise InvalidFile(
+                f"{where}, line {lines[i]}: {name} must be {kind}; it is {values[i]:g}"
+            )
     return cls(rates, counts, columns.get("name"))
 
 
@@ -356,7 +360,9 @@ def _numbers(fields: list[str], lines: list[int], name: str, where: str) -> Floa
 
 
 BUILT_IN_FLEETS = {
-    "three-clusters": Fleet([0.01, 0.1, 1.0], counts=[10, 10, 10], names=["slow", "medium", "fast"]),
+    "three-clusters": Fleet(
+        [0.01, 0.1, 1.0], counts=[10, 10, 10], names=["slow", "medium", "fast"]
+    ),
     "twenty": Fleet(np.exp(np.arange(1, 21) / 100)),
     "fifty": Fleet(np.exp(np.arange(1, 51) / 100)),
 }

@@ -1,0 +1,161 @@
+"""``sojourn analyze``: the exact steady state of a fleet under a routing."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sojourn.bounds import LearningConstants, max_learning_rate, per_round_bound, per_time_bound
+from sojourn.cli import app
+from sojourn.cli.inputs import printed, read_constants, read_fleet, read_routing
+from sojourn.jackson import analyze as analyze_network
+from sojourn.network import Network
+
+MOST_ROWS = 40
+
+
+@app.command()
+def analyze(
+    fleet: Annotated[
+        str,
+        typer.Argument(
+            metavar="FLEET",
+            help="CSV with a column service_rate and, optionally, count and name; or a built-in "
+            "fleet: three-clusters, twenty, fifty.",
+        ),
+    ],
+    concurrency: Annotated[int, typer.Option(help="Tasks in flight, m.")],
+    routing: Annotated[
+        str,
+        typer.Option(
+            help="uniform, balanced, square-root, or a CSV with a column routing: the probability "
+            "of each single client, one row per class."
+        ),
+    ] = "uniform",
+    constants: Annotated[
+        str | None,
+        typer.Option(
+            help="Add the bounds G and H: L,sigma,M,A, or a TOML file from `sojourn calibrate`, "
+            "or default."
+        ),
+    ] = None,
+    learning_rate: Annotated[float, typer.Option(help="eta in the bounds.")] = 0.01,
+    rounds: Annotated[int, typer.Option(help="T in the bounds.")] = 1000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Throughput, staleness and load of every client, exactly.
+
+    Example: sojourn analyze three-clusters --concurrency 30 --routing balanced
+    """
+    clients = read_fleet(fleet)
+    network = Network(clients, read_routing(routing, clients), concurrency)
+    result: dict[str, Any] = {"fleet": fleet, "routing": routing, **_steady_state(network)}
+    if constants is not None:
+        result["bounds"] = _bounds(network, read_constants(constants), learning_rate, rounds)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    else:
+        _show(result, Console())
+
+
+def _steady_state(network: Network) -> dict[str, Any]:
+    analysis, fleet = analyze_network(network), network.fleet
+    columns = {
+        "service_rate": fleet.service_rates,
+        "routing": network.routing,
+        "mean_tasks": analysis.mean_tasks,
+        "mean_tasks_full": analysis.mean_tasks_full,
+        "staleness": analysis.staleness,
+        "utilization": analysis.utilization,
+    }
+    return {
+        "clients": network.size,
+        "concurrency": network.concurrency,
+        "throughput": analysis.throughput,
+        "mean_staleness": network.concurrency - 1,
+        "classes": [
+            {
+                "name": fleet.label(k),
+                "count": int(fleet.counts[k]),
+                **{name: float(values[k]) for name, values in columns.items()},
+            }
+            for k in range(fleet.classes)
+        ],
+    }
+
+
+def _bounds(
+    network: Network, constants: LearningConstants, learning_rate: float, rounds: int
+) -> dict[str, Any]:
+    largest = max_learning_rate(network, constants)
+    g = per_round_bound(network, constants, learning_rate=learning_rate, rounds=rounds)
+    h = per_time_bound(network, constants, learning_rate=learning_rate, rounds=rounds)
+    return {
+        "smoothness": constants.smoothness,
+        "gradient_noise": constants.gradient_noise,
+        "heterogeneity": constants.heterogeneity,
+        "initial_gap": constants.initial_gap,
+        "learning_rate": learning_rate,
+        "max_learning_rate": largest,
+        "kind": "guarantee" if learning_rate <= largest else "proxy",
+        "rounds": rounds,
+        "per_round": {"value": g.value, **g.terms},
+        "per_time": {"value": h.value, **h.terms},
+    }
+
+
+def _show(result: dict[str, Any], console: Console) -> None:
+    console.print(
+        f"[bold]{result['fleet']}[/bold]: {result['clients']} clients, "
+        f"{result['concurrency']} tasks in flight, {result['routing']} routing"
+    )
+    headings = ("clients", "rate", "probability", "mean tasks", "staleness", "utilisation")
+    table = Table("class", *headings, box=None, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in result["classes"][:MOST_ROWS]:
+        table.add_row(
+            row["name"],
+            str(row["count"]),
+            printed(row["service_rate"]),
+            printed(row["routing"]),
+            printed(row["mean_tasks"]),
+            printed(row["staleness"]),
+            f"{row['utilization']:.1%}",
+        )
+    console.print(table)
+    hidden = len(result["classes"]) - MOST_ROWS
+    if hidden > 0:
+        console.print(f"... and {hidden} more classes (--json prints them all)")
+    console.print(
+        f"throughput {printed(result['throughput'])} rounds per unit of time; a task waits "
+        f"{result['mean_staleness']} rounds on average, whatever the routing"
+    )
+    if "bounds" in result:
+        _show_bounds(result["bounds"], console)
+
+
+def _show_bounds(bounds: dict[str, Any], console: Console) -> None:
+    console.print(
+        f"\nL = {bounds['smoothness']:g}, sigma = {bounds['gradient_noise']:g}, "
+        f"M = {bounds['heterogeneity']:g}, A = {bounds['initial_gap']:g}, "
+        f"learning rate {bounds['learning_rate']:g}, {bounds['rounds']} rounds"
+    )
+    table = Table("bound", "value", "= progress", "+ noise", "+ staleness", "is a", box=None)
+    for column in table.columns[1:5]:
+        column.justify = "right"
+    for name, key in (("G, per round", "per_round"), ("H, per unit of time", "per_time")):
+        row = bounds[key]
+        terms = (row["value"], row["progress"], row["noise"], row["staleness"])
+        table.add_row(name, *map(printed, terms), bounds["kind"])
+    console.print(table)
+    largest = printed(bounds["max_learning_rate"])
+    if bounds["kind"] == "proxy":
+        console.print(
+            f"The learning rate is above {largest}, up to which the bounds are guarantees: "
+            "here they rank choices, they do not promise values."
+        )
+    else:
+        console.print(f"The learning rate is below {largest}: the bounds are guarantees.")

@@ -1,0 +1,308 @@
+"""The paper's bounds on the gradient norm, per round (G) and per unit of time (H), and what follows.
+
+All gradients are with respect to the routing probability of *one client* of each class, all others
+held fixed; multiply by ``counts`` for the derivative along a whole class.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sojourn.errors import InvalidInput, Unreachable
+from sojourn.jackson import steady_state
+from sojourn.network import FloatArray, Network
+
+
+@dataclass(frozen=True)
+class LearningConstants:
+    r"""What the bounds need to know of the learning problem.
+
+    ``initial_gap`` is :math:`A = f(w_0) - f^*`, ``smoothness`` :math:`L`, ``gradient_noise``
+    :math:`\sigma`, ``heterogeneity`` :math:`M` (Assumptions A1 to A4 of the paper).
+
+    >>> LearningConstants(initial_gap=1.0, smoothness=1.0, gradient_noise=3.0, heterogeneity=10.0).noise
+    209.0
+    """
+
+    initial_gap: float
+    smoothness: float
+    gradient_noise: float
+    heterogeneity: float
+
+    def __post_init__(self) -> None:
+        for name in ("initial_gap", "smoothness"):
+            check_positive(name, getattr(self, name))
+        for name in ("gradient_noise", "heterogeneity"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InvalidInput(f"{name} must be zero or positive, and finite; it is {value!r}")
+
+    @property
+    def noise(self) -> float:
+        r""":math:`B = \sigma^2 + 2 M^2`."""
+        return self.gradient_noise**2 + 2.0 * self.heterogeneity**2
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A bound's value, its gradient in the routing (shape ``(k,)``), and its terms by name."""
+
+    value: float
+    gradient: FloatArray
+    terms: Mapping[str, float]
+
+    def __repr__(self) -> str:
+        terms = ", ".join(f"{name} {value:.6g}" for name, value in self.terms.items())
+        return f"Bound({self.value:.8g}: {terms})"
+
+
+@dataclass(frozen=True, eq=False)
+class Horizon:
+    """Rounds or time until an accuracy is reached, with its gradient and the learning rate used."""
+
+    value: float
+    gradient: FloatArray
+    learning_rate: float
+
+    def __repr__(self) -> str:
+        return f"Horizon({self.value:.8g} at learning rate {self.learning_rate:.4g})"
+
+
+@dataclass(frozen=True, eq=False)
+class Penalties:
+    r"""The routing's part in the bounds: :math:`S_1 = \sum 1/p_i`, :math:`S_2 = \sum E[X_i]/p_i^2`.
+
+    Gradients have shape ``(k,)``; that of ``log_throughput`` is
+    :math:`\partial \log\lambda / \partial p_j = (E[X_j] - E[\xi_j])/p_j`.
+    """
+
+    throughput: float
+    log_throughput_gradient: FloatArray
+    routing: float
+    routing_gradient: FloatArray
+    staleness: float
+    staleness_gradient: FloatArray
+
+
+def penalties(network: Network) -> Penalties:
+    r"""Throughput, :math:`S_1` and :math:`S_2` of a network, with gradients. Cost: one steady state.
+
+    .. math:: \frac{\partial S_2}{\partial p_j} = \frac{C_j}{p_j} - \frac{2 E[X_j]}{p_j^3},
+              \qquad w_i = 1/p_i^2 \text{ in } C_j = \sum_i c_i w_i \mathrm{Cov}[X_i, X_j]
+    """
+    p, counts, loads = network.routing, network.fleet.counts, network.loads
+    weights = 1.0 / p**2
+    state = steady_state(loads, counts, network.concurrency, weights)
+    mean = state.mean_tasks
+    mean_full = state.throughput * loads * (1.0 + mean)
+    return Penalties(
+        throughput=state.throughput,
+        log_throughput_gradient=(mean - mean_full) / p,
+        routing=float(counts @ (1.0 / p)),
+        routing_gradient=-weights,
+        staleness=float(counts @ (mean * weights)),
+        staleness_gradient=state.weighted_covariance / p - 2.0 * mean * weights / p,
+    )
+
+
+def per_round_bound(
+    network: Network, constants: LearningConstants, *, learning_rate: float, rounds: float
+) -> Bound:
+    r"""The bound G on the mean squared gradient norm over rounds 0 to T (times 8).
+
+    .. math:: G = \frac{A}{\eta (T+1)} + \frac{\eta L B}{n^2} S_1 + \frac{\eta^2 L^2 B m}{n^2} S_2
+
+    ``rounds`` is :math:`T` (so 0 makes the first term :math:`A/\eta`), ``learning_rate``
+    :math:`\eta`. A guarantee only below ``max_learning_rate``, a proxy above. Terms: ``progress``,
+    ``noise``, ``staleness``. Paper: equation (6); its gradient with the diagonal of (10) corrected.
+
+    >>> from sojourn.network import Fleet, uniform_routing
+    >>> fleet = Fleet([1.0, 1.0])
+    >>> constants = LearningConstants(1.0, 1.0, 1.0, 0.0)
+    >>> per_round_bound(Network(fleet, uniform_routing(fleet), 3), constants,
+    ...                 learning_rate=0.1, rounds=99)
+    Bound(0.26: progress 0.1, noise 0.1, staleness 0.06)
+    """
+    progress, noise, staleness = bound_coefficients(
+        network, constants, learning_rate=learning_rate, rounds=rounds
+    )
+    s = penalties(network)
+    return Bound(
+        value=progress + noise * s.routing + staleness * s.staleness,
+        gradient=noise * s.routing_gradient + staleness * s.staleness_gradient,
+        terms={
+            "progress": progress,
+            "noise": noise * s.routing,
+            "staleness": staleness * s.staleness,
+        },
+    )
+
+
+def per_time_bound(
+    network: Network, constants: LearningConstants, *, learning_rate: float, rounds: float
+) -> Bound:
+    r"""The bound per unit of time, :math:`H = G/\lambda`, with the terms of G so divided.
+
+    .. math:: \frac{\partial H}{\partial p_j} = \frac1\lambda \frac{\partial G}{\partial p_j}
+              + H\, \frac{E[\xi_j] - E[X_j]}{p_j}
+
+    Paper: Proposition 2 (12) and appendix F.
+
+    >>> from sojourn.network import Fleet, uniform_routing
+    >>> fleet = Fleet([1.0, 1.0])
+    >>> constants = LearningConstants(1.0, 1.0, 1.0, 0.0)
+    >>> per_time_bound(Network(fleet, uniform_routing(fleet), 3), constants,
+    ...                learning_rate=0.1, rounds=99).value
+    0.173333...
+    """
+    progress, noise, staleness = bound_coefficients(
+        network, constants, learning_rate=learning_rate, rounds=rounds
+    )
+    s = penalties(network)
+    value = (progress + noise * s.routing + staleness * s.staleness) / s.throughput
+    return Bound(
+        value=value,
+        gradient=(noise * s.routing_gradient + staleness * s.staleness_gradient) / s.throughput
+        - value * s.log_throughput_gradient,
+        terms={
+            "progress": progress / s.throughput,
+            "noise": noise * s.routing / s.throughput,
+            "staleness": staleness * s.staleness / s.throughput,
+        },
+    )
+
+
+def bound_coefficients(
+    network: Network, constants: LearningConstants, *, learning_rate: float, rounds: float
+) -> tuple[float, float, float]:
+    r"""G's first term and its factors of :math:`S_1` and :math:`S_2`."""
+    eta = check_positive("learning_rate", learning_rate)
+    if not rounds >= 0 or math.isnan(rounds):
+        raise InvalidInput(f"rounds must be zero or positive; it is {rounds!r}")
+    noise, staleness = noise_coefficients(network, constants)
+    return constants.initial_gap / (eta * (rounds + 1.0)), eta * noise, eta**2 * staleness
+
+
+def noise_coefficients(network: Network, constants: LearningConstants) -> tuple[float, float]:
+    r""":math:`L B/n^2` and :math:`L^2 B m/n^2`, the factors of :math:`\eta S_1`, :math:`\eta^2 S_2`."""
+    noise = constants.smoothness * constants.noise / network.size**2
+    return noise, constants.smoothness * noise * network.concurrency
+
+
+def max_learning_rate(network: Network, constants: LearningConstants) -> float:
+    r"""The learning rate below which G and H are guarantees.
+
+    .. math:: \eta_{\max} = \frac1{4L} \min\Bigl\{
+        \Bigl(\frac{m^2}{n^2} |\mu| \sum_i \frac1{\mu_i p_i^2}\Bigr)^{-1/2},
+        \frac{2 n^2}{\sum_i 1/p_i} \Bigr\}
+
+    Far below what works in practice (``docs/limits.md``). Paper: appendix C.
+
+    >>> from sojourn.network import Fleet, uniform_routing
+    >>> fleet = Fleet([1.0, 1.0])
+    >>> max_learning_rate(Network(fleet, uniform_routing(fleet), 1), LearningConstants(1, 1, 1, 0))
+    0.125
+    """
+    return _max_learning_rate(network, constants)[0]
+
+
+def rounds_to_accuracy(
+    network: Network, constants: LearningConstants, *, accuracy: float, guaranteed: bool = False
+) -> Horizon:
+    r"""Rounds until the mean squared gradient norm is at most ``accuracy``, at the best learning rate.
+
+    .. math:: T(\eta) = \frac{A}{\eta (\epsilon/8 - \eta b - \eta^2 c)}, \qquad
+              b = \frac{L B}{n^2} S_1, \quad c = \frac{L^2 B m}{n^2} S_2
+
+    least where :math:`\epsilon/8 = 2 \eta b + 3 \eta^2 c`. With ``guaranteed`` the learning rate
+    stays at or below ``max_learning_rate``. Not in the paper, whose Proposition 3 gives an order of
+    magnitude.
+
+    >>> from sojourn.network import Fleet, uniform_routing
+    >>> fleet = Fleet([1.0, 1.0])
+    >>> rounds_to_accuracy(Network(fleet, uniform_routing(fleet), 1), LearningConstants(1, 1, 1, 0),
+    ...                    accuracy=0.8)
+    Horizon(400 at learning rate 0.05)
+    """
+    return _rounds_to_accuracy(
+        network, constants, penalties(network), accuracy=accuracy, guaranteed=guaranteed
+    )
+
+
+def time_to_accuracy(
+    network: Network, constants: LearningConstants, *, accuracy: float, guaranteed: bool = False
+) -> Horizon:
+    r"""Time until the accuracy of ``rounds_to_accuracy``: its rounds divided by the throughput.
+
+    An objective in routing and concurrency alone, without a learning rate or a number of rounds.
+
+    >>> from sojourn.network import Fleet, uniform_routing
+    >>> fleet = Fleet([1.0, 1.0])
+    >>> time_to_accuracy(Network(fleet, uniform_routing(fleet), 1), LearningConstants(1, 1, 1, 0),
+    ...                  accuracy=0.8)
+    Horizon(400 at learning rate 0.05)
+    """
+    s = penalties(network)
+    rounds = _rounds_to_accuracy(network, constants, s, accuracy=accuracy, guaranteed=guaranteed)
+    time = rounds.value / s.throughput
+    return Horizon(
+        value=time,
+        gradient=rounds.gradient / s.throughput - time * s.log_throughput_gradient,
+        learning_rate=rounds.learning_rate,
+    )
+
+
+def _rounds_to_accuracy(
+    network: Network,
+    constants: LearningConstants,
+    s: Penalties,
+    *,
+    accuracy: float,
+    guaranteed: bool,
+) -> Horizon:
+    target = check_positive("accuracy", accuracy) / 8.0
+    noise, staleness = noise_coefficients(network, constants)
+    b, c = noise * s.routing, staleness * s.staleness
+    if constants.noise == 0.0 and not guaranteed:
+        raise Unreachable(
+            "without gradient noise and heterogeneity the bound allows any learning rate and no "
+            "time to accuracy follows from it: ask for guaranteed=True, or give sigma or M"
+        )
+    eta = math.inf if constants.noise == 0.0 else target / (b + math.sqrt(b * b + 3 * c * target))
+    cap, cap_gradient = _max_learning_rate(network, constants)
+    capped = guaranteed and eta > cap
+    if capped:
+        eta = cap
+    left = target - eta * b - eta**2 * c
+    rounds = constants.initial_gap / (eta * left)
+    # At the best learning rate the derivative in it vanishes; at the cap it does not.
+    slope = eta * noise * s.routing_gradient + eta**2 * staleness * s.staleness_gradient
+    gradient = rounds / left * slope
+    if capped:
+        gradient -= rounds * (target - 2 * eta * b - 3 * eta**2 * c) / (eta * left) * cap_gradient
+    return Horizon(value=rounds, gradient=gradient, learning_rate=eta)
+
+
+def _max_learning_rate(network: Network, constants: LearningConstants) -> tuple[float, FloatArray]:
+    p, mu, counts = network.routing, network.fleet.service_rates, network.fleet.counts
+    ratio = network.concurrency / network.size
+    speed = network.fleet.total_rate
+    delay = ratio**2 * speed * float(counts @ (1.0 / (mu * p**2)))
+    spread = float(counts @ (1.0 / p)) / network.size**2
+    scale = 1.0 / (4.0 * constants.smoothness)
+    if delay**-0.5 <= 2.0 / spread:
+        value = scale * delay**-0.5
+        return value, value / delay * ratio**2 * speed / (mu * p**3)
+    value = scale * 2.0 / spread
+    return value, value / spread / (network.size * p) ** 2
+
+
+def check_positive(name: str, value: float) -> float:
+    """``value`` as a positive finite float, or ``InvalidInput``."""
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise InvalidInput(f"{name} must be positive and finite; it is {value!r}")
+    return number

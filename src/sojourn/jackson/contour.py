@@ -1,0 +1,220 @@
+"""The closed network by one contour integral: a cost that does not depend on the population."""
+
+import math
+
+import numba
+import numpy as np
+
+from sojourn.network import FloatArray, IntArray
+
+STEP = 0.25
+"""Distance of the contour's points, in standard deviations of the integrand."""
+POINTS = 48
+"""The most points on one half of the contour."""
+NEGLIGIBLE = 1e-17
+"""Relative weight at which the contour may end."""
+FOLD = 16
+"""Factors multiplied before their logarithm is taken."""
+
+_kernel = numba.njit(
+    cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
+)
+
+
+@_kernel
+def saddle_point(loads: FloatArray, counts: IntArray, population: float) -> FloatArray:
+    r"""Means :math:`A_i` of the open network that holds ``population`` tasks on average.
+
+    With :math:`r_i = \rho_i/\rho_{\max}` and :math:`v` the mean at the most loaded client,
+
+    .. math:: A_i = \frac{r_i v}{1 + (1 - r_i) v}, \qquad \sum_i c_i A_i = M,
+
+    increasing in :math:`v`: Newton's method in :math:`(\log v, \log M)`, kept inside a bracket.
+    """
+    k = loads.size
+    top = loads.max()
+    at_top = 0.0
+    total = 0.0
+    for i in range(k):
+        total += counts[i] * (loads[i] / top)
+        if loads[i] == top:
+            at_top += counts[i]
+    low = population / total
+    high = population / at_top
+    v = low
+    for _ in range(100):
+        value = 0.0
+        slope = 0.0
+        for i in range(k):
+            denominator = 1.0 / (1.0 + (top - loads[i]) / top * v)
+            a = counts[i] * (loads[i] / top) * v * denominator
+            value += a
+            slope += a * denominator
+        if value < population:
+            low = max(low, v)
+        else:
+            high = min(high, v)
+        following = v * math.exp(math.log(population / value) * value / slope)
+        if not low <= following <= high:
+            following = math.sqrt(low * high)
+        converged = abs(following - v) <= 1e-15 * v
+        v = following
+        if converged:
+            break
+    means = np.empty(k)
+    for i in range(k):
+        means[i] = loads[i] / top * v / (1.0 + (top - loads[i]) / top * v)
+    return means
+
+
+@_kernel
+def contour_integral(
+    loads: FloatArray, counts: IntArray, population: int, weights: FloatArray
+) -> tuple[bool, float, FloatArray, FloatArray]:
+    r"""Throughput, means and weighted covariances from the generating function.
+
+    .. math:: Z_M = \frac1{2\pi i} \oint \prod_i (1 - \rho_i z)^{-c_i} \frac{dz}{z^{M+1}}
+
+    In :math:`s = \log z` the path is the parabola :math:`s_0 + it + \beta t^2` through the saddle
+    :math:`s_0`, :math:`\beta = \kappa_3/(6\kappa_2)`, on which the trapezoid rule converges
+    geometrically. Given :math:`z`, the :math:`X_i` are independent and geometric with mean
+    :math:`A_i(z)`, so averages over the path give :math:`E[X_i]`, the covariances and
+    :math:`1/\lambda = E[1/z]`. With :math:`d = e^{s - s_0} - 1` and the means :math:`A_i` at the
+    saddle,
+
+    .. math:: A_i(z) - A_i = \frac{A_i (1 + A_i) d}{1 - A_i d},
+
+    which loses no digits. Arguments and results as in ``mean_value_analysis``, after a flag: false
+    when the last point's weight is not negligible, as happens for very small populations. Cost:
+    O(k) for each of at most 48 points.
+    """
+    k = loads.size
+    means = saddle_point(loads, counts, population)
+    kappa2 = 0.0
+    kappa3 = 0.0
+    for i in range(k):
+        spread = counts[i] * means[i] * (1.0 + means[i])
+        kappa2 += spread
+        kappa3 += spread * (1.0 + 2.0 * means[i])
+    beta = kappa3 / (6.0 * kappa2)
+    step = STEP / math.sqrt(kappa2)
+    points = min(POINTS, int(math.pi / step))
+    centred = _centre(weights, means, counts, kappa2)
+
+    # d and the sum of weighted changes at every point, as real and imaginary parts.
+    d_re, d_im = np.empty(points), np.empty(points)
+    for q in range(points):
+        t = q * step
+        d_re[q], d_im[q] = _expm1(beta * t * t, t)
+    logarithm, sum_re, sum_im = _path_sums(means, counts, centred, d_re, d_im)
+
+    w_re, w_im = np.empty(points), np.empty(points)
+    mass = 0.0
+    inverse = 0.0
+    mean_change = 0.0
+    used = 0
+    for q in range(points):
+        t = q * step
+        w = np.exp(-logarithm[q] - population * complex(beta * t * t, t))
+        w *= complex(1.0, -2.0 * beta * t) * (2.0 if q else 1.0)
+        if abs(w) < NEGLIGIBLE * mass:
+            break
+        used = q + 1
+        w_re[q], w_im[q] = w.real, w.imag
+        mass += w.real
+        inverse += (w / complex(1.0 + d_re[q], d_im[q])).real
+        mean_change += w.real * sum_re[q] - w.imag * sum_im[q]
+    mean_change /= mass
+
+    mean = np.empty(k)
+    covariance = np.empty(k)
+    for i in range(k):
+        a = means[i]
+        shift = 0.0
+        product = 0.0
+        variance = 0.0
+        for q in range(used):
+            r_re, r_im = 1.0 - a * d_re[q], -a * d_im[q]
+            scale = a * (1.0 + a) / (r_re * r_re + r_im * r_im)
+            c_re = scale * (d_re[q] * r_re + d_im[q] * r_im)
+            c_im = scale * (d_im[q] * r_re - d_re[q] * r_im)
+            wc_re = w_re[q] * c_re - w_im[q] * c_im
+            wc_im = w_re[q] * c_im + w_im[q] * c_re
+            shift += wc_re
+            product += wc_re * sum_re[q] - wc_im * sum_im[q]
+            # The change of A(1 + A) is c (1 + 2A + c).
+            variance += wc_re * (1.0 + 2.0 * a + c_re) - wc_im * c_im
+        shift /= mass
+        mean[i] = a + shift
+        covariance[i] = (
+            product / mass - shift * mean_change + centred[i] * (a * (1.0 + a) + variance / mass)
+        )
+    a_top = means.max()
+    throughput = a_top / (1.0 + a_top) / loads.max() * mass / inverse
+    return used < points, throughput, mean, covariance
+
+
+@_kernel
+def _path_sums(
+    means: FloatArray, counts: IntArray, weights: FloatArray, d_re: FloatArray, d_im: FloatArray
+) -> tuple[np.ndarray, FloatArray, FloatArray]:
+    r""":math:`\sum_i c_i \log(1 - A_i d)` and :math:`\sum_i c_i w_i (A_i(z) - A_i)` at each point.
+
+    Whole factors are multiplied and their logarithm taken now and then: its branch does not
+    matter, since it is exponentiated.
+    """
+    points = d_re.size
+    logarithm = np.zeros(points, dtype=np.complex128)
+    sum_re, sum_im = np.zeros(points), np.zeros(points)
+    f_re, f_im = np.ones(points), np.zeros(points)
+    pending = 0
+    for i in range(means.size):
+        a = means[i]
+        weight = counts[i] * weights[i] * a * (1.0 + a)
+        for q in range(points):
+            r_re, r_im = 1.0 - a * d_re[q], -a * d_im[q]
+            scale = weight / (r_re * r_re + r_im * r_im)
+            sum_re[q] += scale * (d_re[q] * r_re + d_im[q] * r_im)
+            sum_im[q] += scale * (d_im[q] * r_re - d_re[q] * r_im)
+        if counts[i] == 1:
+            for q in range(points):
+                r_re, r_im = 1.0 - a * d_re[q], -a * d_im[q]
+                g_re = f_re[q] * r_re - f_im[q] * r_im
+                f_im[q] = f_re[q] * r_im + f_im[q] * r_re
+                f_re[q] = g_re
+            pending += 1
+        else:
+            for q in range(points):
+                logarithm[q] += counts[i] * np.log(complex(1.0 - a * d_re[q], -a * d_im[q]))
+        if pending == FOLD or i == means.size - 1:
+            for q in range(points):
+                logarithm[q] += np.log(complex(f_re[q], f_im[q]))
+                f_re[q], f_im[q] = 1.0, 0.0
+            pending = 0
+    return logarithm, sum_re, sum_im
+
+
+@_kernel
+def _centre(weights: FloatArray, means: FloatArray, counts: IntArray, kappa2: float) -> FloatArray:
+    """Weights less their mean under the open network's variances.
+
+    The tasks are constant in number, so a constant added to all weights changes no covariance;
+    without the mean the covariances' leading terms cancel here and not in their sum. The weight of
+    the most loaded client, where cancellation is worst, is subtracted first.
+    """
+    reference = weights[np.argmax(means)]
+    mean = 0.0
+    for i in range(weights.size):
+        mean += counts[i] * means[i] * (1.0 + means[i]) / kappa2 * (weights[i] - reference)
+    centred = np.empty(weights.size)
+    for i in range(weights.size):
+        difference = weights[i] - reference
+        centred[i] = difference - mean
+    return centred
+
+
+@_kernel
+def _expm1(re: float, im: float) -> tuple[float, float]:
+    growth = math.expm1(re)
+    half = math.sin(0.5 * im)
+    return growth - (1.0 + growth) * 2.0 * half * half, (1.0 + growth) * math.sin(im)

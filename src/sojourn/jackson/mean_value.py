@@ -1,0 +1,48 @@
+"""Mean-value analysis of the closed network, with the covariances that gradients need."""
+
+import numba
+import numpy as np
+
+from sojourn.network import FloatArray, IntArray
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def mean_value_analysis(
+    loads: FloatArray, counts: IntArray, population: int, weights: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    r"""Throughput, means and weighted covariances, by recursion on the population.
+
+    .. math::
+
+        Q_j(k) &= u_k \rho_j (1 + Q_j(k-1)), \qquad
+            u_k = k \Big/ \sum_i c_i \rho_i (1 + Q_i(k-1)) \\
+        C_j(k) &= \rho_j u_k C_j(k-1) + Q_j(k) \bigl(w_j + S(k-1) - S(k)\bigr), \qquad
+            S(k) = \sum_i c_i w_i Q_i(k)
+
+    ``loads`` is :math:`\rho`, ``counts`` :math:`c`, ``weights`` :math:`w`, each of shape ``(k,)``.
+    Returns :math:`u_{M+1}` (the throughput with one task more than ``population`` :math:`M`),
+    :math:`Q(M) = E[X]` and :math:`C_j = \sum_i c_i w_i \mathrm{Cov}(X_i, X_j)`. All quantities stay
+    of the order of the answer: nothing can overflow. Cost: O(kM).
+    """
+    k = loads.size
+    mean = np.zeros(k)
+    covariance = np.zeros(k)
+    before = 0.0
+    for tasks in range(1, population + 1):
+        work = 0.0
+        for j in range(k):
+            work += counts[j] * loads[j] * (1.0 + mean[j])
+        u = tasks / work
+        weighted = 0.0
+        for j in range(k):
+            mean[j] = u * loads[j] * (1.0 + mean[j])
+            weighted += counts[j] * weights[j] * mean[j]
+        for j in range(k):
+            covariance[j] = loads[j] * u * covariance[j] + mean[j] * (
+                weights[j] + before - weighted
+            )
+        before = weighted
+    work = 0.0
+    for j in range(k):
+        work += counts[j] * loads[j] * (1.0 + mean[j])
+    return (population + 1) / work, mean, covariance
