@@ -1,0 +1,1 @@
+"""Slow twins of the fast code, shaped like the definitions."""

@@ -1,0 +1,103 @@
+"""Fleets, networks and routings, and what happens to bad ones."""
+
+import numpy as np
+import pytest
+
+import sojourn as sj
+
+
+def test_csv_round_trip_is_exact(tmp_path):
+    fleet = sj.Fleet([0.1, 1 / 3, 1e6], counts=[1, 20, 300], names=["a", "b, with comma", "ü"])
+    fleet.to_csv(tmp_path / "fleet.csv")
+    assert sj.Fleet.from_csv(tmp_path / "fleet.csv") == fleet
+
+
+def test_csv_with_one_column_and_a_byte_order_mark(tmp_path):
+    (tmp_path / "fleet.csv").write_text("\ufeffservice_rate\n1.0\n\n2.5\n", encoding="utf-8")
+    assert sj.Fleet.from_csv(tmp_path / "fleet.csv") == sj.Fleet([1.0, 2.5])
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("", "empty"),
+        ("\n1\n", "empty"),
+        ("service_rate\n", "no clients"),
+        ("rate\n1\n", "unknown column 'rate': did you mean 'service_rate'"),
+        ("count\n1\n", "no column service_rate"),
+        ("service_rate,service_rate\n1,1\n", "stands twice"),
+        ("service_rate\nfast\n", "line 2: service_rate must be a number; it is 'fast'"),
+        ("service_rate,count\n1,1\n2\n", "line 3: 1 fields where the first line has 2"),
+        ("service_rate\n1\n-1\n", "line 3: service_rate must be positive and finite; it is -1"),
+        ("service_rate\n0\n", "line 2: service_rate must be positive"),
+        ("service_rate\nnan\n", "line 2: service_rate must be positive"),
+        ("service_rate\ninf\n", "line 2: service_rate must be positive"),
+        ("service_rate,count\n1,1.5\n", "line 2: count must be whole"),
+        ("service_rate,count\n1,0\n", "line 2: count must be whole and at least 1"),
+        ("service_rate,count\n1,\n", "line 2: count must be a number"),
+    ],
+)
+def test_bad_csv_says_what_and_where(tmp_path, content, message):
+    path = tmp_path / "fleet.csv"
+    path.write_text(content)
+    with pytest.raises(sj.InvalidFile, match=message):
+        sj.Fleet.from_csv(path)
+
+
+def test_unreadable_csv(tmp_path):
+    with pytest.raises(sj.InvalidFile, match="cannot be read"):
+        sj.Fleet.from_csv(tmp_path / "none.csv")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(sj.InvalidFile, match="UTF-8"):
+        sj.Fleet.from_csv(tmp_path / "binary.csv")
+
+
+@pytest.mark.parametrize(
+    "rates, counts, message",
+    [
+        ([], None, "non-empty"),
+        ([1.0, -1.0], None, "entry 2 is -1"),
+        ([0.0], None, "entry 1 is 0"),
+        ([np.nan], None, "entry 1 is nan"),
+        ([np.inf], None, "entry 1 is inf"),
+        (["fast"], None, "must be numbers"),
+        ([1.0], [1.5], "whole numbers"),
+        ([1.0], [0], "whole numbers of at least 1"),
+        ([1.0], [1, 2], "one entry per class"),
+    ],
+)
+def test_bad_fleet(rates, counts, message):
+    with pytest.raises(sj.InvalidInput, match=message):
+        sj.Fleet(rates, counts)
+
+
+@pytest.mark.parametrize(
+    "routing, concurrency, message",
+    [
+        ([0.5, 0.4], 3, "must sum to 1 over the 2 clients; it sums to 0.9"),
+        ([1.5, -0.5], 3, "entry 2 is -0.5. Leave out clients"),
+        ([1.0, 0.0], 3, "Leave out clients"),
+        ([1.0], 3, "one entry per class"),
+        ([0.5, 0.5], 0, "at least 1"),
+        ([0.5, 0.5], 1.5, "whole number"),
+        ([0.5, 0.5], np.nan, "whole number"),
+        ([0.5, 0.5], "many", "whole number"),
+    ],
+)
+def test_bad_network(routing, concurrency, message):
+    with pytest.raises(sj.InvalidInput, match=message):
+        sj.Network(sj.Fleet([1.0, 2.0]), routing, concurrency)
+
+
+def test_values_cannot_be_changed():
+    fleet = sj.Fleet([1.0, 2.0])
+    with pytest.raises(ValueError, match="read-only"):
+        fleet.service_rates[0] = 3.0
+
+
+def test_routings_sum_to_one_over_clients():
+    fleet = sj.Fleet([1e-6, 1.0, 1e6], counts=[7, 11, 2])
+    for name in ("uniform", "balanced", "square-root"):
+        np.testing.assert_allclose(fleet.counts @ sj.named_routing(name, fleet), 1.0, rtol=1e-14)
+    with pytest.raises(sj.UnknownName, match="did you mean 'uniform'"):
+        sj.named_routing("unifrom", fleet)

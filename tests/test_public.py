@@ -1,0 +1,39 @@
+"""The public surface, and what importing it costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import sojourn as sj
+
+HEAVY = ("torch", "flwr", "matplotlib", "typer", "plotly", "sklearn", "pandas")
+
+
+def test_every_public_name_can_be_had():
+    assert sj.__all__
+    for name in sj.__all__:
+        assert getattr(sj, name) is not None
+
+
+def test_the_stub_is_sorted():
+    stub = Path(sj.__file__).with_suffix(".pyi").read_text()
+    imports = [node for node in ast.parse(stub).body if isinstance(node, ast.ImportFrom)]
+    named = [node.module for node in imports if node.module]
+    assert named == sorted(named)
+
+
+def test_import_is_light():
+    code = "import sojourn, sys; sojourn.analyze; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not set(HEAVY) & {name.split(".")[0] for name in loaded}
+
+
+def test_plain_import_needs_not_even_numpy():
+    code = "import sojourn, sys; print('numpy' in sys.modules, 'numba' in sys.modules)"
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.split() == ["False", "False"]
