@@ -70,12 +70,12 @@ class Horizon:
 
 @dataclass(frozen=True, eq=False)
 class Penalties:
-    r"""The routing's part in the bounds: :math:`S_1 = \sum 1/p_i`, :math:`S_2 = \sum E[X_i]/p_i^2`.
+    r"""The network's part in the bounds, with gradients of shape ``(k,)``; the rest is constants.
 
-    Gradients have shape ``(k,)``; that of ``log_throughput`` is
-    :math:`\partial \log\lambda / \partial p_j = (E[X_j] - E[\xi_j])/p_j`.
+    ``routing`` is :math:`S_1 = \sum 1/p_i` and ``staleness`` :math:`S_2 = \sum E[X_i]/p_i^2`.
     """
 
+    network: Network
     throughput: float
     log_throughput_gradient: FloatArray
     routing: float
@@ -83,12 +83,29 @@ class Penalties:
     staleness: float
     staleness_gradient: FloatArray
 
+    def weighted(self, constants: LearningConstants) -> tuple[float, float, FloatArray, FloatArray]:
+        r""":math:`b = L B S_1/n^2` and :math:`c = L^2 B m S_2/n^2`, then their gradients.
+
+        The bound's noise is :math:`\eta b` and its staleness :math:`\eta^2 c`.
+        """
+        noise = constants.smoothness * constants.noise / self.network.size**2
+        delay = constants.smoothness * noise * self.network.concurrency
+        return (
+            noise * self.routing,
+            delay * self.staleness,
+            noise * self.routing_gradient,
+            delay * self.staleness_gradient,
+        )
+
 
 def penalties(network: Network) -> Penalties:
     r"""Throughput, :math:`S_1` and :math:`S_2` of a network, with gradients. Cost: one steady state.
 
-    .. math:: \frac{\partial S_2}{\partial p_j} = \frac{C_j}{p_j} - \frac{2 E[X_j]}{p_j^3},
-              \qquad w_i = 1/p_i^2 \text{ in } C_j = \sum_i c_i w_i \mathrm{Cov}[X_i, X_j]
+    .. math::
+
+        \frac{\partial \log\lambda}{\partial p_j} = \frac{E[X_j] - E[\xi_j]}{p_j}, \qquad
+        \frac{\partial S_2}{\partial p_j} = \frac{C_j}{p_j} - \frac{2 E[X_j]}{p_j^3}, \qquad
+        C_j = \sum_i \frac{c_i}{p_i^2} \mathrm{Cov}[X_i, X_j]
     """
     p, counts, loads = network.routing, network.fleet.counts, network.loads
     weights = 1.0 / p**2
@@ -96,12 +113,13 @@ def penalties(network: Network) -> Penalties:
     mean = state.mean_tasks
     mean_full = state.throughput * loads * (1.0 + mean)
     return Penalties(
+        network=network,
         throughput=state.throughput,
         log_throughput_gradient=(mean - mean_full) / p,
         routing=float(counts @ (1.0 / p)),
         routing_gradient=-weights,
         staleness=float(counts @ (mean * weights)),
-        staleness_gradient=state.weighted_covariance / p - 2.0 * mean * weights / p,
+        staleness_gradient=(state.weighted_covariance - 2.0 * mean * weights) / p,
     )
 
 
@@ -123,19 +141,7 @@ def per_round_bound(
     ...                 learning_rate=0.1, rounds=99)
     Bound(0.26: progress 0.1, noise 0.1, staleness 0.06)
     """
-    progress, noise, staleness = bound_coefficients(
-        network, constants, learning_rate=learning_rate, rounds=rounds
-    )
-    s = penalties(network)
-    return Bound(
-        value=progress + noise * s.routing + staleness * s.staleness,
-        gradient=noise * s.routing_gradient + staleness * s.staleness_gradient,
-        terms={
-            "progress": progress,
-            "noise": noise * s.routing,
-            "staleness": staleness * s.staleness,
-        },
-    )
+    return per_round(penalties(network), constants, learning_rate=learning_rate, rounds=rounds)
 
 
 def per_time_bound(
@@ -155,38 +161,40 @@ def per_time_bound(
     ...                learning_rate=0.1, rounds=99).value
     0.173333...
     """
-    progress, noise, staleness = bound_coefficients(
-        network, constants, learning_rate=learning_rate, rounds=rounds
+    return per_time(penalties(network), constants, learning_rate=learning_rate, rounds=rounds)
+
+
+def per_round(
+    s: Penalties, constants: LearningConstants, *, learning_rate: float, rounds: float
+) -> Bound:
+    """``per_round_bound`` of a network whose penalties are known."""
+    eta = check_positive("learning_rate", learning_rate)
+    if not rounds >= 0:
+        raise InvalidInput(f"rounds must be zero or positive; it is {rounds!r}")
+    b, c, b_gradient, c_gradient = s.weighted(constants)
+    terms = {
+        "progress": constants.initial_gap / (eta * (rounds + 1.0)),
+        "noise": eta * b,
+        "staleness": eta**2 * c,
+    }
+    return Bound(
+        value=sum(terms.values()),
+        gradient=eta * b_gradient + eta**2 * c_gradient,
+        terms=terms,
     )
-    s = penalties(network)
-    value = (progress + noise * s.routing + staleness * s.staleness) / s.throughput
+
+
+def per_time(
+    s: Penalties, constants: LearningConstants, *, learning_rate: float, rounds: float
+) -> Bound:
+    """``per_time_bound`` of a network whose penalties are known."""
+    g = per_round(s, constants, learning_rate=learning_rate, rounds=rounds)
+    value = g.value / s.throughput
     return Bound(
         value=value,
-        gradient=(noise * s.routing_gradient + staleness * s.staleness_gradient) / s.throughput
-        - value * s.log_throughput_gradient,
-        terms={
-            "progress": progress / s.throughput,
-            "noise": noise * s.routing / s.throughput,
-            "staleness": staleness * s.staleness / s.throughput,
-        },
+        gradient=g.gradient / s.throughput - value * s.log_throughput_gradient,
+        terms={name: term / s.throughput for name, term in g.terms.items()},
     )
-
-
-def bound_coefficients(
-    network: Network, constants: LearningConstants, *, learning_rate: float, rounds: float
-) -> tuple[float, float, float]:
-    r"""G's first term and its factors of :math:`S_1` and :math:`S_2`."""
-    eta = check_positive("learning_rate", learning_rate)
-    if not rounds >= 0 or math.isnan(rounds):
-        raise InvalidInput(f"rounds must be zero or positive; it is {rounds!r}")
-    noise, staleness = noise_coefficients(network, constants)
-    return constants.initial_gap / (eta * (rounds + 1.0)), eta * noise, eta**2 * staleness
-
-
-def noise_coefficients(network: Network, constants: LearningConstants) -> tuple[float, float]:
-    r""":math:`L B/n^2` and :math:`L^2 B m/n^2`, the factors of :math:`\eta S_1`, :math:`\eta^2 S_2`."""
-    noise = constants.smoothness * constants.noise / network.size**2
-    return noise, constants.smoothness * noise * network.concurrency
 
 
 def max_learning_rate(network: Network, constants: LearningConstants) -> float:
@@ -224,9 +232,7 @@ def rounds_to_accuracy(
     ...                    accuracy=0.8)
     Horizon(400 at learning rate 0.05)
     """
-    return _rounds_to_accuracy(
-        network, constants, penalties(network), accuracy=accuracy, guaranteed=guaranteed
-    )
+    return horizon(penalties(network), constants, accuracy=accuracy, guaranteed=guaranteed)
 
 
 def time_to_accuracy(
@@ -243,7 +249,52 @@ def time_to_accuracy(
     Horizon(400 at learning rate 0.05)
     """
     s = penalties(network)
-    rounds = _rounds_to_accuracy(network, constants, s, accuracy=accuracy, guaranteed=guaranteed)
+    return per_time_horizon(s, horizon(s, constants, accuracy=accuracy, guaranteed=guaranteed))
+
+
+def horizon(
+    s: Penalties,
+    constants: LearningConstants,
+    *,
+    accuracy: float,
+    guaranteed: bool = False,
+    learning_rate: float | None = None,
+) -> Horizon:
+    """``rounds_to_accuracy`` of a network whose penalties are known, or at a given learning rate."""
+    target = check_positive("accuracy", accuracy) / 8.0
+    b, c, b_gradient, c_gradient = s.weighted(constants)
+    capped = False
+    if learning_rate is not None:
+        eta = check_positive("learning_rate", learning_rate)
+    else:
+        if constants.noise == 0.0 and not guaranteed:
+            raise Unreachable(
+                "without gradient noise and heterogeneity the bound allows any learning rate and "
+                "no time to accuracy follows from it: ask for guaranteed=True, or give sigma or M"
+            )
+        best = b + math.sqrt(b * b + 3 * c * target)
+        eta = target / best if best > 0 else math.inf
+        cap, cap_gradient = _max_learning_rate(s.network, constants)
+        capped = guaranteed and eta > cap
+        if capped:
+            eta = cap
+    left = target - eta * b - eta**2 * c
+    if left <= 0:
+        raise Unreachable(
+            f"accuracy {accuracy:g} is out of reach at learning rate {eta:g}: the bound's noise and "
+            f"staleness alone are {8 * (eta * b + eta**2 * c):.4g}. Ask for more than that, or for a "
+            f"learning rate below {_reachable_rate(target, b, c):.3g}."
+        )
+    rounds = constants.initial_gap / (eta * left)
+    # At the best learning rate the derivative in it vanishes; at the cap it does not.
+    gradient = rounds / left * (eta * b_gradient + eta**2 * c_gradient)
+    if capped:
+        gradient -= rounds * (target - 2 * eta * b - 3 * eta**2 * c) / (eta * left) * cap_gradient
+    return Horizon(value=rounds, gradient=gradient, learning_rate=eta)
+
+
+def per_time_horizon(s: Penalties, rounds: Horizon) -> Horizon:
+    """A horizon in rounds as one in time."""
     time = rounds.value / s.throughput
     return Horizon(
         value=time,
@@ -252,35 +303,9 @@ def time_to_accuracy(
     )
 
 
-def _rounds_to_accuracy(
-    network: Network,
-    constants: LearningConstants,
-    s: Penalties,
-    *,
-    accuracy: float,
-    guaranteed: bool,
-) -> Horizon:
-    target = check_positive("accuracy", accuracy) / 8.0
-    noise, staleness = noise_coefficients(network, constants)
-    b, c = noise * s.routing, staleness * s.staleness
-    if constants.noise == 0.0 and not guaranteed:
-        raise Unreachable(
-            "without gradient noise and heterogeneity the bound allows any learning rate and no "
-            "time to accuracy follows from it: ask for guaranteed=True, or give sigma or M"
-        )
-    eta = math.inf if constants.noise == 0.0 else target / (b + math.sqrt(b * b + 3 * c * target))
-    cap, cap_gradient = _max_learning_rate(network, constants)
-    capped = guaranteed and eta > cap
-    if capped:
-        eta = cap
-    left = target - eta * b - eta**2 * c
-    rounds = constants.initial_gap / (eta * left)
-    # At the best learning rate the derivative in it vanishes; at the cap it does not.
-    slope = eta * noise * s.routing_gradient + eta**2 * staleness * s.staleness_gradient
-    gradient = rounds / left * slope
-    if capped:
-        gradient -= rounds * (target - 2 * eta * b - 3 * eta**2 * c) / (eta * left) * cap_gradient
-    return Horizon(value=rounds, gradient=gradient, learning_rate=eta)
+def _reachable_rate(target: float, b: float, c: float) -> float:
+    """The learning rate at which noise and staleness alone use up ``target``."""
+    return 2 * target / (b + math.sqrt(b * b + 4 * c * target))
 
 
 def _max_learning_rate(network: Network, constants: LearningConstants) -> tuple[float, FloatArray]:
