@@ -1,0 +1,386 @@
+r"""The asynchronous server as a state machine, without clock, network or torch.
+
+Whoever drives it says what happened and when (``start``, ``completed``, ``failed``, ``joined``,
+``answered``, ``left``, ``tick``), and carries out the `Actions` that come back. Between two events
+exactly m tasks are somewhere: held by the server because no client can take them, queued for a
+client, or sent to it.
+
+When clients are gone p is renormalised over those that live. A task remembers p *and n* as they
+were when it was routed, n being the number of clients that p was over. So the mean step of
+Generalized AsyncSGD, :math:`\sum_i p_i\, \eta g_i/(n p_i)`, is :math:`\eta` times the average
+gradient of the clients living at that time, neither biased towards some of them nor shortened
+because others are gone.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sojourn.deploy.clients import FIRST_RETRY_SECONDS, Client
+from sojourn.deploy.deadlines import Deadlines
+from sojourn.deploy.rates import RateEstimate
+from sojourn.deploy.routing import Router
+from sojourn.deploy.screening import LARGEST_RATIO, Screen
+from sojourn.deploy.tasks import Actions, Counts, Event, EventKind, Task, Use
+from sojourn.deploy.versions import Versions
+from sojourn.errors import InvalidInput
+from sojourn.network import check_concurrency
+from sojourn.rules import Arrival, Rule, ServerState
+
+FloatArray = NDArray[np.float64]
+Replan = Callable[[FloatArray], FloatArray]
+"""From the estimated service rates of all clients to a new routing."""
+
+UNKNOWN_RATE = 0.1
+"""Tasks a second, where nobody has said better."""
+
+
+class Dispatcher:
+    """Queues, weights, deadlines and exact accounting of an asynchronous server.
+
+    ``weights`` is the initial model, ``routing`` p over all n clients, ``depth`` the number of
+    messages that may be out to one client. ``service_rates``, if known, is where estimation
+    starts. With ``replan`` the routing is recomputed from the estimated rates every
+    ``replan_every`` updates and whenever a client's speed is seen to change. A client that fails
+    ``patience`` times in a row is set aside.
+
+    >>> from sojourn.rules import AsyncSGD
+    >>> server = Dispatcher(
+    ...     np.zeros(2), rule=AsyncSGD(), routing=[0.5, 0.5], concurrency=2, learning_rate=0.1
+    ... )
+    >>> for client in (0, 1):
+    ...     _ = server.joined(client, now=0.0)
+    >>> [task.client for task in server.start(now=0.0).send]
+    [0, 1]
+    >>> actions = server.completed(0, np.ones(2), now=1.0)
+    >>> server.state.weights
+    array([-0.1, -0.1])
+    >>> len(server.tasks), actions.used.staleness
+    (2, 0)
+    """
+
+    def __init__(
+        self,
+        weights: NDArray[np.floating],
+        *,
+        rule: Rule,
+        routing: Sequence[float] | FloatArray,
+        concurrency: int,
+        learning_rate: float,
+        policy: str | None = None,
+        depth: int = 1,
+        service_rates: Sequence[float] | FloatArray | None = None,
+        names: Sequence[str] | None = None,
+        replan: Replan | None = None,
+        replan_every: int = 50,
+        patience: int = 3,
+        largest_ratio: float = LARGEST_RATIO,
+        deadlines: Deadlines | None = None,
+        seed: int = 0,
+    ) -> None:
+        if depth < 1:
+            raise InvalidInput(f"depth must be at least 1 message per client; it is {depth}")
+        self.rule, self.learning_rate = rule, learning_rate
+        self.concurrency = check_concurrency(concurrency)
+        self.depth, self.patience = depth, patience
+        self.replan, self.replan_every = replan, replan_every
+        self.state = ServerState(weights)
+        self.random = np.random.default_rng(seed)
+        self.router = Router(np.asarray(routing), policy=policy or rule.policy, random=self.random)
+        n = self.router.routing.size
+        rates = np.full(n, UNKNOWN_RATE) if service_rates is None else np.asarray(service_rates)
+        labels = [f"client {i}" for i in range(n)] if names is None else list(names)
+        if rates.shape != (n,) or len(labels) != n:
+            raise InvalidInput(f"routing is over {n} clients; service rates or names are not")
+        self.clients = [Client(i, labels[i], RateEstimate.prior(float(rates[i]))) for i in range(n)]
+        self.screen = Screen(size=weights.size, clients=n, largest_ratio=largest_ratio)
+        self.deadlines = Deadlines() if deadlines is None else deadlines
+        self.versions = Versions()
+        self.tasks: dict[int, Task] = {}
+        self.held = 0
+        self.counts = Counts()
+        self.planned_at = 0
+
+    # What happened
+
+    def start(self, *, now: float) -> Actions:
+        """Route the first m tasks, the same number to each living client as far as possible."""
+        if self.counts.routed or self.held:
+            raise InvalidInput("the dispatcher was started before; start it once")
+        actions = Actions()
+        living = self.router.living
+        if self.router.policy == "idle" or not living:
+            self.held = self.concurrency
+            self._fill(None, now, actions)
+            return actions
+        for j in range(self.concurrency):
+            self._route(living[j % len(living)], now, actions)
+        return actions
+
+    def completed(
+        self,
+        number: int,
+        update: object,
+        *,
+        now: float,
+        client: int | None = None,
+        claimed: int | None = None,
+    ) -> Actions:
+        """A reply to task ``number`` has come, from ``client`` if the transport knows.
+
+        ``claimed`` is the task that the reply itself names, if it names one.
+        """
+        actions = Actions()
+        task = self.tasks.get(number)
+        if task is None or (client is not None and task.client != client):
+            return self._stray(number, client, now, actions)
+        sender = self.clients[task.client]
+        if number not in sender.out:
+            return self._stray(number, client, now, actions)
+        seconds = self._answered(sender, number, now, actions)
+        if claimed is not None and claimed != number:
+            reason: str | None = f"it answers task {number} and names task {claimed}"
+        else:
+            reason = self.screen.refusal(update, client=task.client, weights=self.state.weights)
+        sent = self.versions[task.version]
+        self._finish(task)
+        if reason is not None:
+            self.counts.refused += 1
+            sender.refused += 1
+            self._say(actions, "refused", sender, f"update of task {number} refused: {reason}")
+            self._failure(sender, now, actions)
+        else:
+            self._use(task, sent, update, seconds, actions)
+        self._replan_if_due(now, actions)
+        self._fill(task.client, now, actions)
+        self._send(sender, now, actions)
+        return actions
+
+    def failed(self, number: int, *, now: float, reason: str = "the client failed") -> Actions:
+        """Task ``number`` will not be answered, because its client failed at it."""
+        actions = Actions()
+        task = self.tasks.get(number)
+        if task is None:
+            for client in self.clients:
+                if number in client.out:
+                    client.answered(number, now)
+                    self._send(client, now, actions)
+            return actions
+        sender = self.clients[task.client]
+        if number in sender.out:
+            sender.answered(number, now)
+        else:
+            sender.queue.remove(task)
+        self._lose(task)
+        self._say(actions, "failed", sender, f"task {number} failed: {reason}")
+        self._failure(sender, now, actions)
+        self._fill(None, now, actions)
+        self._send(sender, now, actions)
+        return actions
+
+    def joined(self, client: int, *, now: float) -> Actions:
+        """A client has connected anew: whatever was sent to it before is gone, and sent again."""
+        actions = Actions()
+        member = self.clients[client]
+        for number in reversed(member.disconnected()):
+            if number in self.tasks:
+                member.queue.appendleft(self.tasks[number])
+        self._revive(member, "joined", now, actions)
+        return actions
+
+    def answered(self, client: int, *, now: float) -> Actions:
+        """A client that was asked whether it lives says that it does."""
+        actions = Actions()
+        if not self.clients[client].alive:
+            self._revive(self.clients[client], "returned", now, actions)
+        return actions
+
+    def left(self, client: int, *, now: float) -> Actions:
+        """A client is gone; its tasks are routed to others."""
+        actions = Actions()
+        member = self.clients[client]
+        if member.status != "away":
+            self._say(actions, "left", member, "left")
+        self._take_away(member)
+        member.disconnected()
+        self._set_status(member, "away")
+        self._fill(None, now, actions)
+        return actions
+
+    def tick(self, now: float) -> Actions:
+        """Time has passed: deadlines, second chances, a new plan."""
+        actions = Actions()
+        for client in self.clients:
+            if client.alive and client.started is not None:
+                allowed = self.allowance(client)
+                if now - client.started > allowed:
+                    self._say(actions, "overdue", client, f"no answer within {allowed:.1f} s")
+                    self._take_away(client)
+                    self._set_status(client, "overdue")
+                    client.retry_later(now)
+            elif client.status in ("overdue", "aside") and now >= client.retry_at:
+                actions.probe.append(client.number)
+                client.retry_later(now)
+        self._fill(None, now, actions)
+        return actions
+
+    # What is known
+
+    def weights_of(self, task: Task) -> NDArray[np.floating]:
+        """The weights that ``task`` is to be sent with."""
+        weights: NDArray[np.floating] = self.versions[task.version]
+        return weights
+
+    def allowance(self, client: Client) -> float:
+        """The deadline, in seconds, of the task that ``client`` is working on."""
+        estimate = client.estimate
+        return self.deadlines.allowance(mean_seconds=estimate.mean_seconds, tasks=estimate.tasks)
+
+    def service_rates(self, now: float) -> FloatArray:
+        """The estimated service rate of every client; running tasks count as censored."""
+        return np.array([client.estimate.rate(client.running(now)) for client in self.clients])
+
+    @property
+    def living(self) -> list[int]:
+        """The clients that tasks may be routed to."""
+        return self.router.living
+
+    # How it is done
+
+    def _fill(self, finisher: int | None, now: float, actions: Actions) -> None:
+        while self.held:
+            chosen = self.router.draw(finisher, self._is_idle)
+            if chosen is None:
+                return
+            self.held -= 1
+            self._route(chosen, now, actions)
+
+    def _is_idle(self, number: int) -> bool:
+        client = self.clients[number]
+        return not client.queue and not client.out
+
+    def _route(self, number: int, now: float, actions: Actions) -> None:
+        client = self.clients[number]
+        task = Task(
+            number=self.counts.routed,
+            client=number,
+            ordinal=client.ordinal,
+            version=self.state.version,
+            dispatched=self.counts.used,
+            probability=self.router.probability(number),
+            clients=len(self.router.living),
+        )
+        self.counts.routed += 1
+        client.ordinal += 1
+        self.tasks[task.number] = task
+        self.versions.retain(task.version, self.state.weights)
+        client.queue.append(task)
+        self._send(client, now, actions)
+
+    def _send(self, client: Client, now: float, actions: Actions) -> None:
+        while client.alive and client.queue and len(client.out) < self.depth:
+            task = client.queue.popleft()
+            client.sent(task.number, now)
+            actions.send.append(task)
+
+    def _use(
+        self, task: Task, sent: object, update: object, seconds: float | None, actions: Actions
+    ) -> None:
+        staleness = self.state.version - task.version
+        arrival = Arrival(update, sent, task.probability, staleness, task.client)
+        self.state = self.rule.apply(
+            self.state,
+            arrival,
+            learning_rate=self.learning_rate,
+            clients=task.clients,
+            concurrency=self.concurrency,
+        )
+        actions.used = Use(task, self.counts.used, staleness, seconds)
+        self.counts.used += 1
+        client = self.clients[task.client]
+        client.used += 1
+        client.failures = 0
+        client.retry_seconds = FIRST_RETRY_SECONDS
+
+    def _stray(self, number: int, client: int | None, now: float, actions: Actions) -> Actions:
+        sender = None if client is None else self.clients[client]
+        if number in self.tasks or not 0 <= number < self.counts.routed:
+            self.counts.unknown += 1
+            detail = f"reply to task {number}, which was not sent to this client, dropped"
+            self._say(actions, "refused", sender, detail)
+            return actions
+        self.counts.late += 1
+        self._say(actions, "late", sender, f"late or second reply to task {number} dropped")
+        if sender is not None and number in sender.out:
+            self._answered(sender, number, now, actions)
+            self._replan_if_due(now, actions)
+            if sender.status == "overdue":
+                self._revive(sender, "returned", now, actions)
+            else:
+                self._send(sender, now, actions)
+        return actions
+
+    def _answered(self, client: Client, number: int, now: float, actions: Actions) -> float | None:
+        """Take ``number`` off the client's hands and learn from how long it took."""
+        seconds = client.answered(number, now)
+        if seconds is None:
+            return None
+        estimate = client.estimate
+        if estimate.tasks:
+            self.deadlines.observe(seconds / estimate.mean_seconds)
+        before = estimate.mean_seconds
+        if estimate.observe(seconds):
+            after = estimate.mean_seconds
+            detail = f"a task takes {after:.3g} s, where it took {before:.3g} s"
+            self._say(actions, "routing", client, detail)
+            self.planned_at = self.counts.used - self.replan_every
+        return seconds
+
+    def _replan_if_due(self, now: float, actions: Actions) -> None:
+        if self.replan is None or self.counts.used - self.planned_at < self.replan_every:
+            return
+        self.planned_at = self.counts.used
+        self.router.change(self.replan(self.service_rates(now)))
+        text = np.array2string(self.router.routing, precision=4, threshold=8)
+        actions.events.append(Event("routing", None, f"new routing {text}"))
+
+    def _failure(self, client: Client, now: float, actions: Actions) -> None:
+        client.failures += 1
+        if client.failures >= self.patience and client.alive:
+            self._say(actions, "aside", client, f"failed {client.failures} times in a row")
+            self._take_away(client)
+            self._set_status(client, "aside")
+            client.retry_later(now)
+
+    def _revive(self, client: Client, kind: EventKind, now: float, actions: Actions) -> None:
+        self._set_status(client, "alive")
+        self._say(actions, kind, client, kind)
+        self._send(client, now, actions)
+        self._fill(None, now, actions)
+
+    def _set_status(self, client: Client, status: str) -> None:
+        client.status = status  # type: ignore[assignment]
+        self.router.restrict([c.number for c in self.clients if c.alive])
+
+    def _take_away(self, client: Client) -> None:
+        """Its tasks are the server's again; those sent stay in ``out`` until it answers them."""
+        for number in client.out:
+            if number in self.tasks:
+                self._lose(self.tasks[number])
+        while client.queue:
+            self._lose(client.queue.popleft())
+
+    def _lose(self, task: Task) -> None:
+        self.counts.lost += 1
+        self._finish(task)
+
+    def _finish(self, task: Task) -> None:
+        del self.tasks[task.number]
+        self.versions.release(task.version)
+        self.held += 1
+
+    @staticmethod
+    def _say(actions: Actions, kind: EventKind, client: Client | None, detail: str) -> None:
+        number, name = (None, "unknown client") if client is None else (client.number, client.name)
+        actions.events.append(Event(kind, number, f"{name}: {detail}"))

@@ -1,0 +1,82 @@
+"""What goes into and out of the dispatcher: tasks, what to do next, and the counts."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+EventKind = Literal[
+    "joined", "left", "overdue", "aside", "returned", "failed", "refused", "late", "routing"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One request to one client, with everything as it was when it was routed.
+
+    ``version`` is the model version whose weights it carries, ``dispatched`` the number of updates
+    applied by then, ``probability`` the routing probability p of the client and ``clients`` the
+    number n of clients that p was over. ``ordinal`` counts the tasks routed to this client.
+    """
+
+    number: int
+    client: int
+    ordinal: int
+    version: int
+    dispatched: int
+    probability: float
+    clients: int
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An update that was applied: which task's, how stale it was, how long the client took.
+
+    ``index`` counts applied updates from 0; ``staleness`` is in model versions; ``service_seconds``
+    is ``None`` if replies came out of order and the beginning of the work is not known.
+    """
+
+    task: Task
+    index: int
+    staleness: int
+    service_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something a person may want to read in the log."""
+
+    kind: EventKind
+    client: int | None
+    detail: str
+
+
+@dataclass(slots=True)
+class Actions:
+    """What an event asks of the transport: tasks to send, clients to ask whether they live."""
+
+    send: list[Task] = field(default_factory=list)
+    probe: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    used: Use | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """Where every task that was ever routed has gone.
+
+    ``routed == used + refused + lost + (tasks in flight)`` at all times. ``used`` updates went
+    into the rule; ``refused`` ones were answers that were no good; ``lost`` tasks were taken from
+    a client that failed, left or was overdue, and routed anew. ``late`` counts replies to tasks no
+    longer in flight (lost, or answered before) and ``unknown`` replies that name a task that was
+    never sent, or another client's: neither changes the tasks in flight.
+    """
+
+    routed: int = 0
+    used: int = 0
+    refused: int = 0
+    lost: int = 0
+    late: int = 0
+    unknown: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain numbers, for a checkpoint."""
+        return asdict(self)

@@ -1,0 +1,130 @@
+"""Speeds are learnt while running, and changes of speed are noticed."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sojourn.deploy.deadlines import Deadlines
+from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deploy.rates import RateEstimate
+from sojourn.rules import GeneralizedAsyncSGD
+from tests.deploy.virtual_clock import VirtualClients
+
+SECONDS = [2.0, 5.0, 20.0]
+
+
+def dispatcher(**options: object) -> Dispatcher:
+    settings = {
+        "rule": GeneralizedAsyncSGD(),
+        "routing": [1 / 3, 1 / 3, 1 / 3],
+        "concurrency": 6,
+        "learning_rate": 1e-3,
+    }
+    return Dispatcher(np.zeros(1), **{**settings, **options})  # type: ignore[arg-type]
+
+
+def test_rates_are_estimated_within_fifteen_percent_after_two_hundred_completions() -> None:
+    world = VirtualClients(dispatcher(), list(SECONDS), seed=3)
+    world.begin()
+    reached: dict[int, float] = {}
+    while len(reached) < 3:
+        client = world.step()
+        if world.completions[client] == 200:
+            reached[client] = float(world.server.service_rates(world.now)[client])
+    for client, rate in reached.items():
+        assert rate == pytest.approx(1 / SECONDS[client], rel=0.15)
+
+
+def test_the_error_of_the_estimate_is_what_the_posterior_says() -> None:
+    """log(estimate/truth) has standard deviation 1/sqrt(200) over replicates; no bias, |z| < 4."""
+    random = np.random.default_rng(11)
+    errors = []
+    for _ in range(200):
+        estimate = RateEstimate.prior(1.0)
+        for seconds in random.exponential(7.0, 200):
+            estimate.observe(float(seconds))
+        errors.append(math.log(estimate.rate() * 7.0))
+    spread = 1 / math.sqrt(200)
+    assert abs(np.mean(errors)) < 4 * spread / math.sqrt(200) + 1 / 200
+    assert np.std(errors) == pytest.approx(spread, rel=4 / math.sqrt(400))
+
+
+def test_a_running_task_counts_as_censored() -> None:
+    estimate = RateEstimate.prior(1.0)
+    for _ in range(9):
+        estimate.observe(1.0)
+    assert estimate.rate() == pytest.approx(1.0)
+    assert estimate.rate(running=10.0) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_steady_speeds_raise_no_alarm(seed: int) -> None:
+    """Expected: at most one alarm in e^10 = 22,000 completions; here 2,000 each for 5 seeds."""
+    random = np.random.default_rng(seed)
+    estimate = RateEstimate.prior(0.2)
+    alarms = sum(estimate.observe(float(s)) for s in random.exponential(5.0, 2_000))
+    assert alarms == 0
+
+
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_a_tenfold_change_is_noticed_within_a_few_tasks(factor: float) -> None:
+    waits = []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        estimate = RateEstimate.prior(0.2)
+        for seconds in random.exponential(5.0, 300):
+            estimate.observe(float(seconds))
+        wait = 0
+        while not estimate.changes:
+            estimate.observe(float(random.exponential(5.0 * factor)))
+            wait += 1
+        waits.append(wait)
+    assert max(waits) <= 30
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_a_tenfold_slowdown_the_routing_moves_within_thirty_completions(seed: int) -> None:
+    def balanced(rates: np.ndarray) -> np.ndarray:
+        return rates / rates.sum()
+
+    server = dispatcher(replan=balanced, replan_every=20)
+    world = VirtualClients(server, [2.0, 2.0, 2.0], seed=seed)
+    world.begin()
+    for _ in range(300):
+        world.step()
+    assert server.router.routing[0] == pytest.approx(1 / 3, rel=0.5)
+    world.seconds[0] = 20.0
+    before = world.completions[0]
+    while server.router.routing[0] > 0.1:
+        world.step()
+        assert world.completions[0] - before <= 30
+    counts = server.counts
+    assert server.held + len(server.tasks) == 6
+    assert counts.routed == counts.used + counts.refused + counts.lost + len(server.tasks)
+
+
+def test_deadlines_follow_the_law_that_is_seen() -> None:
+    regular, exponential = Deadlines(), Deadlines()
+    random = np.random.default_rng(5)
+    for seconds in random.exponential(1.0, 2_000):
+        regular.observe(1.0 + 0.2 * (seconds - 1.0))
+        exponential.observe(float(seconds))
+    assert regular.squared_variation == pytest.approx(0.05, abs=0.01)
+    assert exponential.squared_variation == pytest.approx(1.0, rel=0.25)
+    quick = regular.allowance(mean_seconds=10.0, tasks=10_000)
+    patient = exponential.allowance(mean_seconds=10.0, tasks=10_000)
+    assert quick < 25.0
+    assert patient == pytest.approx(-10.0 * math.log(1e-4), rel=0.25)
+
+
+def test_deadlines_seldom_strike_a_working_client() -> None:
+    """The law asks for one false alarm in 10,000 tasks; estimated from few, it may be ten."""
+    alarms = 0
+    for seed in range(5):
+        world = VirtualClients(dispatcher(), list(SECONDS), seed=seed)
+        world.begin()
+        for _ in range(2_000):
+            world.step()
+        alarms += sum(event.kind == "overdue" for event in world.events)
+    assert alarms <= 10
