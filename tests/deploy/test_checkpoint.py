@@ -1,0 +1,116 @@
+"""A server that is killed and resumed goes on as if it had not been."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sojourn.deploy.checkpoint import restore_checkpoint, write_checkpoint
+from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deploy.tasks import Actions, Task
+from sojourn.errors import InvalidFile
+from sojourn.rules import FedBuff, GeneralizedAsyncSGD, Rule
+
+
+def make(rule: Rule | None = None) -> Dispatcher:
+    return Dispatcher(
+        np.ones(3, dtype=np.float32),
+        rule=rule or GeneralizedAsyncSGD(),
+        routing=[0.2, 0.3, 0.5],
+        concurrency=5,
+        learning_rate=0.1,
+        policy="routed",
+        seed=4,
+    )
+
+
+def gradient(server: Dispatcher, task: Task) -> np.ndarray:
+    """An update that tells tasks and weights apart, as a deterministic client would send."""
+    return server.weights_of(task) * np.float32(0.5 + 0.1 * (task.ordinal % 7))
+
+
+def work(server: Dispatcher, waiting: list[Task], rounds: int, now: float) -> list[int]:
+    """Answer the oldest message again and again; the numbers of the tasks used."""
+    used = []
+    for t in range(rounds):
+        task = waiting.pop(0)
+        actions = server.completed(task.number, gradient(server, task), now=now + t)
+        assert actions.used is not None
+        used.append(task.number)
+        waiting += actions.send
+    return used
+
+
+def join_all(server: Dispatcher, now: float) -> list[Task]:
+    return [task for i in range(3) for task in server.joined(i, now=now).send]
+
+
+@pytest.mark.parametrize("rule", [GeneralizedAsyncSGD(), FedBuff(buffer_size=4)])
+def test_a_resumed_server_ends_with_the_model_it_would_have_had(tmp_path: Path, rule: Rule) -> None:
+    server = make(rule)
+    join_all(server, 0.0)
+    waiting = server.start(now=0.0).send
+    used = work(server, waiting, 23, 1.0)
+    write_checkpoint(tmp_path / "state.npz", server, {"elapsed": 24.0})
+    lost_with_the_server = work(server, waiting, 6, 24.0)
+
+    resumed = make(rule)
+    assert restore_checkpoint(tmp_path / "state.npz", resumed) == {"elapsed": 24.0}
+    assert resumed.counts.used == 23
+    assert len(resumed.tasks) == 5
+    waiting = sorted(join_all(resumed, 100.0), key=lambda task: task.number)
+    used += work(resumed, waiting, 6, 101.0)
+
+    assert used[23:] == lost_with_the_server
+    np.testing.assert_array_equal(resumed.state.weights, server.state.weights)
+    assert len(set(used)) == len(used) == resumed.counts.used == 29
+
+
+def test_what_was_out_is_sent_again_to_the_same_client_in_the_same_order(tmp_path: Path) -> None:
+    server = make()
+    join_all(server, 0.0)
+    server.start(now=0.0)
+    write_checkpoint(tmp_path / "state.npz", server)
+    resumed = make()
+    restore_checkpoint(tmp_path / "state.npz", resumed)
+    for before, after in zip(server.clients, resumed.clients, strict=True):
+        numbers = [*before.out, *(task.number for task in before.queue)]
+        assert [task.number for task in after.queue] == numbers
+    assert resumed.versions.uses() == server.versions.uses()
+
+
+def test_tasks_of_a_client_that_does_not_return_are_routed_to_others(tmp_path: Path) -> None:
+    server = make()
+    join_all(server, 0.0)
+    server.start(now=0.0)
+    write_checkpoint(tmp_path / "state.npz", server)
+    resumed = make()
+    restore_checkpoint(tmp_path / "state.npz", resumed)
+    actions = Actions()
+    actions.send += resumed.joined(2, now=1.0).send
+    for absent in (0, 1):
+        actions.send += resumed.left(absent, now=2.0).send
+    assert {task.client for task in resumed.tasks.values()} == {2}
+    assert len(resumed.tasks) == 5
+    assert resumed.counts.lost == 4
+
+
+def test_a_damaged_or_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state.npz"
+    with pytest.raises(InvalidFile, match="no checkpoint"):
+        restore_checkpoint(path, make())
+    path.write_bytes(b"PK\x03\x04 half a file")
+    with pytest.raises(InvalidFile, match="not a checkpoint"):
+        restore_checkpoint(path, make())
+    np.savez(path, weights=np.ones(3))
+    with pytest.raises(InvalidFile, match="not a checkpoint"):
+        restore_checkpoint(path, make())
+    np.savez(path, meta=np.array([{"code": "evil"}], dtype=object))
+    with pytest.raises(InvalidFile, match="not a checkpoint"):
+        restore_checkpoint(path, make())
+    write_checkpoint(path, make())
+    other = Dispatcher(
+        np.ones(4), rule=GeneralizedAsyncSGD(), routing=[1.0], concurrency=1, learning_rate=0.1
+    )
+    with pytest.raises(InvalidFile, match="3 weights and 3 clients"):
+        restore_checkpoint(path, other)
