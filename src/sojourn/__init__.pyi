@@ -28,4 +28,7 @@ from .network import (
     square_root_routing as square_root_routing,
     uniform_routing as uniform_routing,
 )
+from .simulation.laws import Law as Law
+from .simulation.schedule import Schedule as Schedule
+from .simulation.simulate import simulate as simulate
 from .version import __version__ as __version__

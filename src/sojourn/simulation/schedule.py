@@ -1,0 +1,153 @@
+"""What happened when: for every completed task its client, its dispatch and its time."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from sojourn.errors import InvalidInput
+from sojourn.network import FloatArray, IntArray, Network
+from sojourn.simulation.storage import ScheduleWriter, read_fields
+from sojourn.simulation.streams import Seed
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """The completions of a simulated run, in order of time.
+
+    Round t (0-based) completes a task of ``client[t]`` at ``time[t]``; the task was sent when
+    ``dispatched[t]`` rounds had been completed (0 for the tasks in flight at time 0), so with the
+    weights after that many rounds. ``pending_client`` and ``pending_dispatched`` are the tasks
+    still in flight at the end. Who finishes when does not depend on the weights: one schedule serves
+    every model, data set and server rule.
+
+    >>> from sojourn.network import built_in_fleet, uniform_routing
+    >>> from sojourn.simulation.simulate import simulate
+    >>> fleet = built_in_fleet("three-clusters")
+    >>> schedule = simulate(Network(fleet, uniform_routing(fleet), 30), rounds=1000, seed=1)
+    >>> schedule
+    Schedule(1000 rounds in ... units of time, 30 clients, concurrency 30)
+    """
+
+    client: NDArray[np.int32]
+    dispatched: IntArray
+    time: FloatArray
+    pending_client: NDArray[np.int32]
+    pending_dispatched: IntArray
+    network: Network
+    law: str
+    policy: str
+    start: str
+    work: float
+    seed: Seed
+    horizon: float | None = None
+
+    @property
+    def rounds(self) -> int:
+        """The number of completed tasks."""
+        return int(self.client.size)
+
+    @property
+    def relative_delay(self) -> IntArray:
+        """Rounds completed between the dispatch of each task and its completion."""
+        return np.arange(self.rounds) - self.dispatched
+
+    @property
+    def duration(self) -> float:
+        """The virtual time covered: the horizon asked for, or the time of the last round."""
+        if self.horizon is not None:
+            return self.horizon
+        return float(self.time[-1])
+
+    def throughput(self, *, warm_up: int = 0) -> float:
+        """Rounds completed per unit of time, leaving out the first ``warm_up`` rounds."""
+        self._check_warm_up(warm_up)
+        begun = float(self.time[warm_up - 1]) if warm_up else 0.0
+        return (self.rounds - warm_up) / (self.duration - begun)
+
+    def mean_tasks(self, *, warm_up: int = 0) -> FloatArray:
+        r"""Tasks at each client at the end of a round, averaged over rounds: shape ``(n,)``.
+
+        The task that has just completed is not counted, so the average estimates :math:`E[X_i]`
+        and, unless the policy is synchronous, sums to ``m - 1`` exactly. Tasks in flight at both ends count for the rounds they saw.
+        Cost: O(rounds). Paper: Proposition 1 and equation (6), :math:`E[D_i] = E[X_i]`.
+        """
+        self._check_warm_up(warm_up)
+        seen = np.zeros(self.network.size, dtype=np.int64)
+        _add_presence(self.client, self.dispatched, warm_up, seen)
+        since = self.rounds - np.maximum(self.pending_dispatched, warm_up)
+        np.add.at(seen, self.pending_client, np.maximum(since, 0))
+        return seen / (self.rounds - warm_up)
+
+    def staleness(self, *, warm_up: int = 0) -> FloatArray:
+        """Mean relative delay of the tasks completed by each client (nan if none): shape ``(n,)``.
+
+        Rounds before ``warm_up`` are left out. In steady state it is ``E[X_i]/p_i``, and its mean over
+        tasks is ``m - 1``.
+        """
+        self._check_warm_up(warm_up)
+        total = np.zeros(self.network.size, dtype=np.int64)
+        number = np.zeros(self.network.size, dtype=np.int64)
+        _add_delays(self.client, self.dispatched, warm_up, total, number)
+        mean = np.full(self.network.size, np.nan)
+        np.divide(total, number, out=mean, where=number > 0)
+        return mean
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Write the schedule as a folder of NumPy arrays and ``schedule.json``.
+
+        The folder appears under its name only when it is complete.
+        """
+        with ScheduleWriter(folder) as writer:
+            writer.append(self.client, self.dispatched, self.time)
+            writer.finish(
+                self.pending_client,
+                self.pending_dispatched,
+                network=self.network,
+                law=self.law,
+                policy=self.policy,
+                start=self.start,
+                work=self.work,
+                seed=self.seed,
+                horizon=self.horizon,
+            )
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> "Schedule":
+        """Read a folder written by ``write``; the arrays stay on disk until they are used."""
+        return cls(**read_fields(folder))
+
+    def __repr__(self) -> str:
+        return (
+            f"Schedule({self.rounds} rounds in {self.duration:.6g} units of time, "
+            f"{self.network.size} clients, concurrency {self.network.concurrency})"
+        )
+
+    def _check_warm_up(self, warm_up: int) -> None:
+        if not 0 <= warm_up < self.rounds:
+            raise InvalidInput(
+                f"warm_up must leave at least one of the {self.rounds} rounds; it is {warm_up}"
+            )
+
+
+@njit(cache=True, nogil=True)
+def _add_presence(
+    client: NDArray[np.int32], dispatched: IntArray, warm_up: int, seen: IntArray
+) -> None:
+    for t in range(warm_up, client.size):
+        seen[client[t]] += t - max(dispatched[t], warm_up)
+
+
+@njit(cache=True, nogil=True)
+def _add_delays(
+    client: NDArray[np.int32],
+    dispatched: IntArray,
+    warm_up: int,
+    total: IntArray,
+    number: IntArray,
+) -> None:
+    for t in range(warm_up, client.size):
+        total[client[t]] += t - dispatched[t]
+        number[client[t]] += 1

@@ -1,0 +1,115 @@
+"""The entry point: a network in, a schedule out."""
+
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sojourn.errors import InvalidInput
+from sojourn.network import FloatArray, IntArray, Network
+from sojourn.simulation.laws import Law, as_law
+from sojourn.simulation.runs import Run, start_run
+from sojourn.simulation.schedule import Schedule
+from sojourn.simulation.starts import Start, start_name
+from sojourn.simulation.storage import ScheduleWriter
+from sojourn.simulation.streams import Seed, seed_sequence
+
+CHUNK = 1 << 20
+
+
+def simulate(
+    network: Network,
+    *,
+    rounds: int | None = None,
+    time: float | None = None,
+    law: str | Law = "exponential",
+    policy: str = "routed",
+    start: Start = "spread",
+    work: float = 1.0,
+    seed: Seed = 0,
+    folder: str | os.PathLike[str] | None = None,
+) -> Schedule:
+    r"""Simulate who finishes when, for a number of ``rounds`` or for a virtual ``time``.
+
+    Client i serves its tasks first in, first out, one at a time, each in ``work`` times a service time of
+    mean :math:`1/\mu_i` and shape ``law`` (see ``Law``). At each completion one task is dispatched:
+
+    * ``routed``: to a client drawn from the routing, busy or not (the paper);
+    * ``finisher``: to the client that has just finished;
+    * ``idle``: to a client drawn uniformly among the idle ones (needs m <= n);
+    * ``shuffled``: clients follow a fresh random permutation every n dispatches, the first m included;
+    * ``synchronous``: a cohort of m distinct clients, drawn uniformly, when the last of the cohort before
+      has finished (needs m <= n).
+
+    ``start`` is ``"spread"`` (round-robin, m/n tasks per client), ``"stationary"`` (an exact draw
+    from the product form, for exponential service; for other laws, where it is unknown, the same
+    draw is a good guess) or the number of tasks of each client. The same arguments and seed give the
+    same schedule everywhere. With ``folder`` the schedule goes to disk as it is made, in
+    constant memory, and comes back memory-mapped.
+
+    Cost per round: constant for exponential routed, O(log min(n, m)) otherwise.
+    Paper: Section 2.3, Algorithm 1.
+
+    >>> from sojourn.network import built_in_fleet, uniform_routing
+    >>> fleet = built_in_fleet("three-clusters")
+    >>> schedule = simulate(Network(fleet, uniform_routing(fleet), 30), time=3000.0, seed=1)
+    >>> bool(schedule.rounds > 500 and schedule.time[-1] <= 3000.0)
+    True
+    """
+    chosen = as_law(law)
+    _check_horizon(rounds, time)
+    if not (math.isfinite(work) and work > 0):
+        raise InvalidInput(f"work must be positive and finite; it is {work!r}")
+    seed_sequence(seed)
+    run = start_run(network, law=chosen, policy=policy, start=start, work=work, seed=seed)
+    about: dict[str, Any] = {
+        "network": network,
+        "law": str(chosen),
+        "policy": policy,
+        "start": start_name(start),
+        "work": float(work),
+        "seed": seed,
+        "horizon": None if time is None else float(time),
+    }
+    if folder is not None:
+        with ScheduleWriter(folder) as writer:
+            for piece in _pieces(run, rounds, time, CHUNK):
+                writer.append(*piece)
+            writer.finish(*run.in_flight(), **about)
+        return Schedule.read(folder)
+    pieces = list(_pieces(run, rounds, time, rounds or CHUNK))
+    client, dispatched, times = (
+        parts[0] if len(parts) == 1 else np.concatenate(parts)
+        for parts in zip(*pieces, strict=True)
+    )
+    return Schedule(client, dispatched, times, *run.in_flight(), **about)
+
+
+def _pieces(
+    run: Run, rounds: int | None, time: float | None, size: int
+) -> Iterator[tuple[NDArray[np.int32], IntArray, FloatArray]]:
+    """The schedule in pieces of at most ``size`` rounds; at least one piece, which may be empty."""
+    limit = math.inf if time is None else float(time)
+    done, ended = 0, False
+    while not ended and (rounds is None or done < rounds):
+        room = size if rounds is None else min(size, rounds - done)
+        client = np.empty(room, dtype=np.int32)
+        dispatched = np.empty(room, dtype=np.int64)
+        times = np.empty(room)
+        written, ended = run.advance(limit, done, client, dispatched, times)
+        yield client[:written], dispatched[:written], times[:written]
+        done += written
+
+
+def _check_horizon(rounds: int | None, time: float | None) -> None:
+    if (rounds is None) == (time is None):
+        raise InvalidInput("say how long to simulate: either rounds or time, one of the two")
+    if rounds is not None and (
+        isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 1
+    ):
+        raise InvalidInput(f"rounds must be a whole number of at least 1; it is {rounds!r}")
+    if time is not None and not (math.isfinite(time) and time > 0):
+        raise InvalidInput(f"time must be positive and finite; it is {time!r}")

@@ -1,0 +1,55 @@
+"""Where the m tasks are at time 0."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sojourn.errors import InvalidInput, UnknownName
+from sojourn.network import IntArray, Network
+from sojourn.simulation.stationary import stationary_state
+
+STARTS = ("spread", "stationary")
+
+Start = str | ArrayLike
+
+
+def start_name(start: Start) -> str:
+    """``"spread"``, ``"stationary"``, or ``"given"`` for a state of one's own."""
+    if not isinstance(start, str):
+        return "given"
+    if start not in STARTS:
+        raise UnknownName("start", start, STARTS)
+    return start
+
+
+def first_clients(network: Network, start: Start, random: np.random.Generator) -> IntArray:
+    """The client of each of the first m tasks, shape ``(m,)``.
+
+    ``"spread"`` deals the tasks out round-robin (client 0, 1, ..., n-1, 0, ...); ``"stationary"`` draws
+    the state from the product form; anything else is the number of tasks of each client, shape ``(n,)``.
+    """
+    name = start_name(start)
+    n, m = network.size, network.concurrency
+    if name == "spread":
+        return np.arange(m, dtype=np.int64) % n
+    state = stationary_state(network, random) if name == "stationary" else _given(network, start)
+    return np.repeat(np.arange(n, dtype=np.int64), state)
+
+
+def _given(network: Network, start: Start) -> IntArray:
+    n, m = network.size, network.concurrency
+    try:
+        state = np.asarray(start, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            "start must be 'spread', 'stationary' or the number of tasks of each client"
+        ) from error
+    if state.shape != (n,) or not np.all((state >= 0) & (state == np.floor(state))):
+        raise InvalidInput(
+            f"a start of one's own must be {n} whole numbers, the tasks of each client at time 0; "
+            f"its shape is {state.shape}"
+        )
+    if state.sum() != m:
+        raise InvalidInput(
+            f"a start of one's own must hold concurrency = {m} tasks; it holds {state.sum():g}"
+        )
+    return state.astype(np.int64)

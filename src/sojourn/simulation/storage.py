@@ -1,0 +1,182 @@
+"""Schedules on disk: a folder of plain NumPy arrays beside ``schedule.json``.
+
+The folder is written under a temporary name beside its final one and renamed when it is
+complete; a run that is interrupted leaves nothing behind.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.network import Fleet, IntArray, Network
+from sojourn.provenance import provenance
+from sojourn.simulation.streams import Seed, seed_from_record, seed_record
+
+FORMAT = "sojourn-schedule-1"
+
+_ARRAYS: dict[str, np.dtype[Any]] = {
+    "client": np.dtype("<i4"),
+    "dispatched": np.dtype("<i8"),
+    "time": np.dtype("<f8"),
+    "pending_client": np.dtype("<i4"),
+    "pending_dispatched": np.dtype("<i8"),
+}
+_GROWING = ("client", "dispatched", "time")
+_SETTINGS = "schedule.json"
+
+
+class ScheduleWriter:
+    """Writes a schedule piece by piece; a context manager that cleans up if it is left early."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._target = Path(folder)
+        if self._target.exists() and not (self._target / _SETTINGS).is_file():
+            raise InvalidInput(
+                f"{folder} exists and is not a schedule: choose another folder to write to"
+            )
+        self._rounds = 0
+
+    def __enter__(self) -> Self:
+        self._target.parent.mkdir(parents=True, exist_ok=True)
+        self._temporary = Path(
+            tempfile.mkdtemp(dir=self._target.parent, prefix=f".{self._target.name}.")
+        )
+        self._files: dict[str, BinaryIO] = {
+            name: (self._temporary / f"{name}.npy").open("wb") for name in _GROWING
+        }
+        for name in _GROWING:
+            self._write_header(name)
+        return self
+
+    def append(self, *arrays: NDArray[Any]) -> None:
+        """Add rounds: their ``client``, ``dispatched`` and ``time``."""
+        for name, values in zip(_GROWING, arrays, strict=True):
+            np.ascontiguousarray(values, dtype=_ARRAYS[name]).tofile(self._files[name])
+        self._rounds += int(arrays[0].size)
+
+    def finish(
+        self,
+        pending_client: NDArray[np.int32],
+        pending_dispatched: IntArray,
+        *,
+        network: Network,
+        law: str,
+        policy: str,
+        start: str,
+        work: float,
+        seed: Seed,
+        horizon: float | None,
+    ) -> None:
+        """Add the tasks still in flight and how the schedule came about, and give it its name."""
+        for name in _GROWING:
+            self._write_header(name)
+            os.fsync(self._files[name].fileno())
+            self._files[name].close()
+        for name, values in (
+            ("pending_client", pending_client),
+            ("pending_dispatched", pending_dispatched),
+        ):
+            np.save(self._temporary / f"{name}.npy", values.astype(_ARRAYS[name]))
+        fleet = network.fleet
+        settings = {
+            "format": FORMAT,
+            "rounds": self._rounds,
+            "law": law,
+            "policy": policy,
+            "start": start,
+            "work": work,
+            "seed": seed_record(seed),
+            "horizon": horizon,
+            "network": {
+                "service-rates": fleet.service_rates.tolist(),
+                "counts": fleet.counts.tolist(),
+                "names": None if fleet.names is None else list(fleet.names),
+                "routing": network.routing.tolist(),
+                "concurrency": network.concurrency,
+            },
+            "provenance": provenance(law=law, policy=policy, start=start, seed=seed_record(seed)),
+        }
+        (self._temporary / _SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        self._temporary.chmod(0o755)
+        self._take_place()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _write_header(self, name: str) -> None:
+        # NumPy pads the header so that the number of rounds can be filled in at the end.
+        file = self._files[name]
+        file.seek(0)
+        np.lib.format.write_array_header_1_0(
+            file,
+            {
+                "descr": np.lib.format.dtype_to_descr(_ARRAYS[name]),
+                "fortran_order": False,
+                "shape": (self._rounds,),
+            },
+        )
+        file.flush()
+
+    def _take_place(self) -> None:
+        if not self._target.exists():
+            self._temporary.replace(self._target)
+            return
+        aside = self._temporary.with_name(f"{self._temporary.name}.old")
+        self._target.replace(aside)
+        self._temporary.replace(self._target)
+        shutil.rmtree(aside)
+
+
+def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The fields of a ``Schedule``, its arrays memory-mapped."""
+    path = Path(folder)
+    try:
+        settings = json.loads((path / _SETTINGS).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidFile(f"{folder}: not a schedule ({_SETTINGS}: {error.strerror})") from error
+    except ValueError as error:
+        raise InvalidFile(f"{path / _SETTINGS}: not valid JSON ({error})") from error
+    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
+        raise InvalidFile(f"{folder}: not a schedule in the format {FORMAT}")
+    arrays = {name: _mapped(path / f"{name}.npy", name) for name in _ARRAYS}
+    try:
+        described = settings["network"]
+        fleet = Fleet(described["service-rates"], described["counts"], described["names"])
+        network = Network(fleet, described["routing"], described["concurrency"])
+        fields = {key: settings[key] for key in ("law", "policy", "start", "work", "horizon")}
+        seed = seed_from_record(settings["seed"])
+        rounds = settings["rounds"]
+    except (KeyError, TypeError) as error:
+        raise InvalidFile(f"{path / _SETTINGS}: the entry {error} is missing or wrong") from error
+    if any(arrays[name].shape != (rounds,) for name in _GROWING):
+        raise InvalidFile(f"{folder}: the arrays do not have the {rounds} rounds it should have")
+    return {**arrays, **fields, "network": network, "seed": seed}
+
+
+def _mapped(path: Path, name: str) -> NDArray[Any]:
+    array: NDArray[Any]
+    try:
+        if path.stat().st_size <= 128:  # no elements: there is nothing to map
+            array = np.load(path, allow_pickle=False)
+        else:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidFile(f"{path}: cannot be read as a NumPy array ({error})") from error
+    if array.dtype != _ARRAYS[name] or array.ndim != 1:
+        raise InvalidFile(f"{path}: should be a vector of {_ARRAYS[name]}")
+    return array
