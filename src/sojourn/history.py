@@ -40,9 +40,9 @@ _COLUMNS = (
 class History:
     """One run: a row per evaluation of the model on the test set.
 
-    ``round`` counts completed tasks, ``time`` is virtual or real (``clock``); ``train_loss`` and
-    ``staleness`` are means over the tasks completed since the row before (``nan`` if there were
-    none); ``gradients`` (computed by clients) and ``updates`` (model versions made by the server)
+    ``round`` counts completed tasks, ``time`` is virtual or real (``clock``); ``train_loss`` is the
+    mean over the tasks completed since the row before, and ``staleness`` over those of them that
+    the rule used (``nan`` if there were none); ``gradients`` (computed by clients) and ``updates`` (model versions made by the server)
     count from the start. ``diverged_at`` is the round in which the run became infinite, if it did:
     the rows before it are kept. ``weights`` are those at the end, and are not written to the file.
     """

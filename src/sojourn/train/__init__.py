@@ -1,1 +1,30 @@
-"""..."""
+"""Training in virtual time: replay a schedule on a PyTorch problem.
+
+``sojourn.train`` is a package that can also be called: ``sojourn.train(schedule, problem, rule,
+learning_rate=..., seed=...)`` is `sojourn.train.train`. Its names are imported when they are first
+used, so that looking at ``sojourn.train`` does not import PyTorch.
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import lazy_loader
+
+if TYPE_CHECKING:
+    from sojourn.history import History
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+class _CallableModule(ModuleType):
+    """The package itself, as a function."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> "History":
+        """Call `sojourn.train.train`."""
+        from sojourn.train.replay import train
+
+        return train(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule

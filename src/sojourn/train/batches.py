@@ -1,0 +1,85 @@
+"""Which samples each task uses: a function of seed, client and number alone."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sojourn.errors import InvalidInput
+
+IntArray = NDArray[np.int64]
+
+BLOCK = 32
+_BATCHES, _NOISE = 0, 1
+
+
+class Batches:
+    """The batches of every client for one seed, drawn a block at a time.
+
+    Batch ``number`` of ``client`` does not depend on who asks, nor on what was asked before, so
+    that every strategy sees the same world. A batch is ``batch_size`` samples without repetition,
+    independent of the client's other batches; a client with fewer samples than that draws with
+    repetition. Clients follow one another in one numbering of all samples.
+
+    >>> Batches(1, sizes=[5, 3], batch_size=4).indices(client=1, number=0).tolist()
+    [7, 5, 5, 6]
+    """
+
+    def __init__(self, seed: int, sizes: list[int], batch_size: int) -> None:
+        self.seed = check_seed(seed)
+        self.batch_size = batch_size
+        self._sizes = sizes
+        self._offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
+        self._blocks: dict[int, tuple[int, Tensor]] = {}
+
+    def indices(self, client: int, number: int) -> Tensor:
+        """The samples of batch ``number`` of ``client``, shape ``(batch_size,)``."""
+        block, row = divmod(number, BLOCK)
+        drawn = self._blocks.get(client)
+        if drawn is None or drawn[0] != block:
+            drawn = block, self._draw(client, block)
+            self._blocks[client] = drawn
+        return drawn[1][row]
+
+    def noise(self, client: int, number: int) -> int:
+        """A seed for whatever else is random in that batch: augmentation and dropout."""
+        return int(self._sequence(client, number, _NOISE).generate_state(1, np.uint64)[0] >> 1)
+
+    def _sequence(self, client: int, number: int, purpose: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence([self.seed, client, number], spawn_key=(purpose,))
+
+    def _draw(self, client: int, block: int) -> Tensor:
+        generator = np.random.default_rng(self._sequence(client, block, _BATCHES))
+        size, shape = self._sizes[client], (BLOCK, self.batch_size)
+        if size < self.batch_size:
+            drawn = generator.integers(size, size=shape)
+        elif size < 2 * self.batch_size:
+            every = np.broadcast_to(np.arange(size), (BLOCK, size))
+            drawn = generator.permuted(every, axis=1)[:, : self.batch_size]
+        else:
+            drawn = _distinct(generator, size, shape)
+        return torch.from_numpy(np.ascontiguousarray(drawn + self._offsets[client]))
+
+
+def check_seed(seed: int) -> int:
+    """``seed`` as an int of at least 0, or ``InvalidInput``."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InvalidInput(f"seed must be a whole number of at least 0; it is {seed!r}")
+    return int(seed)
+
+
+def _distinct(generator: np.random.Generator, size: int, shape: tuple[int, int]) -> IntArray:
+    """Rows of distinct numbers below ``size``: what repeats within its row is drawn again.
+
+    No number is treated differently from another, so every set of a row's length is equally likely.
+    """
+    drawn = generator.integers(size, size=shape)
+    rows = np.arange(shape[0])
+    while rows.size:
+        order = np.argsort(drawn[rows], axis=1, kind="stable")
+        ordered = np.take_along_axis(drawn[rows], order, axis=1)
+        where, after = np.nonzero(ordered[:, 1:] == ordered[:, :-1])
+        repeated = rows[where], order[where, after + 1]
+        drawn[repeated] = generator.integers(size, size=where.size)
+        rows = np.unique(repeated[0])
+    return drawn

@@ -1,0 +1,63 @@
+"""Whether to compute independent gradients together: measured on the first runs."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from sojourn.train.tasks import BatchedTasks, PlainTasks, Result, Task
+
+LONGEST_RUN = 64
+SHORTEST_RUN = 4
+LARGEST_STACK = 2**25
+"""Numbers in the stacked weights of a run, or in its stacked inputs: 128 MiB in float32."""
+
+TRIAL_RUN = 16
+TRIAL_ROUNDS = 3
+WORTHWHILE = 0.9
+HOPELESS = 3.0
+
+
+class Workers:
+    """Hands every run of tasks to the plain loop or to the batched computation.
+
+    ``batched`` is ``True`` or ``False`` once that is settled. While it is ``None``, runs go to
+    either in turn and are timed; the batched computation must then have taken less than
+    ``WORTHWHILE`` times as long per task. Runs too short to gain anything are always computed
+    plainly.
+    """
+
+    def __init__(
+        self, plain: PlainTasks, together: BatchedTasks | None, batched: bool | None
+    ) -> None:
+        self._plain, self._together = plain, together
+        self.batched = False if together is None else batched
+        self._seconds: tuple[list[float], list[float]] = ([], [])
+
+    def longest_run(self, limit: int) -> int:
+        """How many tasks the next run may have."""
+        return min(limit, TRIAL_RUN) if self.batched is None else limit
+
+    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        """Mean loss and update of each task, in order."""
+        if self.batched is None and len(tasks) >= SHORTEST_RUN:
+            return self._timed(tasks)
+        if self.batched and self._together is not None and len(tasks) >= SHORTEST_RUN:
+            return self._together.results(tasks)
+        return self._plain.results(tasks)
+
+    def _timed(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        plain, together = self._seconds
+        turn = len(together) < len(plain)
+        way = self._together if turn and self._together is not None else self._plain
+        begin = time.perf_counter()
+        results = list(way.results(tasks))
+        (together if turn else plain).append((time.perf_counter() - begin) / len(tasks))
+        if turn:
+            self._settle(plain, together)
+        return iter(results)
+
+    def _settle(self, plain: list[float], together: list[float]) -> None:
+        """Decide if enough was seen; the first of each is a warm-up."""
+        if together[-1] > HOPELESS * plain[-1]:
+            self.batched = False
+        elif len(together) > TRIAL_ROUNDS:
+            self.batched = min(together[1:]) < WORTHWHILE * min(plain[1:])

@@ -1,0 +1,148 @@
+"""Checkpoints: a run that was killed goes on where it was, to the bit.
+
+A checkpoint is a NumPy archive of plain arrays and one JSON text; nothing in it is pickled.
+"""
+
+import hashlib
+import json
+import os
+import time
+import zipfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.files import replacing
+from sojourn.rules import ServerState
+from sojourn.train.position import Position, Rows, Version
+
+FORMAT = "sojourn checkpoint 1"
+LEAST_SECONDS_PER_WRITE = 20.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where to keep the state of a run, and how often to write it.
+
+    A write is skipped if less than ``seconds`` have passed, or less than 20 times as long as the
+    last write took, so that checkpoints cost at most 5 % of a run.
+    """
+
+    path: str | os.PathLike[str]
+    seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise InvalidInput(f"seconds between checkpoints must not be negative: {self.seconds}")
+
+
+class CheckpointFile:
+    """The checkpoint of one run, which refuses to continue a different one.
+
+    ``identity`` names what the run depends on, each with a digest.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, identity: dict[str, str]) -> None:
+        self.path = Path(checkpoint.path)
+        self._seconds = checkpoint.seconds
+        self._identity = identity
+        self._due = time.monotonic() + checkpoint.seconds
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write."""
+        return time.monotonic() >= self._due
+
+    def write(self, position: Position) -> None:
+        """Replace the file, atomically."""
+        begin = time.monotonic()
+        vectors: dict[int, tuple[int, Tensor]] = {}
+
+        def place(vector: Tensor) -> int:
+            return vectors.setdefault(id(vector), (len(vectors), vector))[0]
+
+        state = position.state
+        meta = {
+            "format": FORMAT,
+            "identity": self._identity,
+            "round": position.round,
+            "batched": position.batched,
+            "diverged_at": position.diverged_at,
+            "weights": place(state.weights),
+            "version": state.version,
+            "buffer": None if state.buffer is None else place(state.buffer),
+            "buffered": state.buffered,
+            "live": [[d, place(v.weights), v.number] for d, v in position.live.items()],
+            "rows": asdict(position.rows),
+        }
+        stacked = torch.stack([vector for _, vector in vectors.values()]).numpy()
+        with replacing(self.path) as temporary, temporary.open("wb") as file:
+            np.savez(file, meta=np.array(json.dumps(meta)), vectors=stacked)
+        end = time.monotonic()
+        self._due = end + max(self._seconds, LEAST_SECONDS_PER_WRITE * (end - begin))
+
+    def read(self) -> Position | None:
+        """The position kept in the file; ``None`` if there is no file."""
+        if not self.path.exists():
+            return None
+        try:
+            with np.load(self.path, allow_pickle=False) as archive:
+                meta = json.loads(str(archive["meta"]))
+                vectors = list(torch.from_numpy(archive["vectors"]).unbind())
+            if meta["format"] != FORMAT:
+                raise InvalidFile(
+                    f"{self.path}: a checkpoint of another version of Sojourn. "
+                    "Delete it to start anew."
+                )
+            self._check_identity(meta["identity"])
+            return _position(meta, vectors)
+        except InvalidFile:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
+            raise InvalidFile(
+                f"{self.path}: not a whole checkpoint ({error}). Delete it to start anew."
+            ) from error
+
+    def _check_identity(self, found: dict[str, str]) -> None:
+        names = [name for name in self._identity if found.get(name) != self._identity[name]]
+        if names:
+            raise InvalidFile(
+                f"{self.path}: a checkpoint of another run: its {' and '.join(names)} "
+                f"{'differs' if len(names) == 1 else 'differ'} from what was given. "
+                "Delete it to start anew, or give what it was made with."
+            )
+
+
+def digest(*values: Any) -> str:
+    """A short fingerprint of arrays, tensors and plain values.
+
+    >>> digest(np.arange(3), "uniform") == digest(np.arange(3), "balanced")
+    False
+    """
+    made = hashlib.sha256()
+    for value in values:
+        if isinstance(value, Tensor):
+            value = value.detach().numpy()
+        if isinstance(value, np.ndarray):
+            made.update(f"{value.dtype}{value.shape}".encode())
+            made.update(np.ascontiguousarray(value).view(np.uint8).reshape(-1).data)
+        else:
+            made.update(repr(value).encode())
+    return made.hexdigest()[:16]
+
+
+def _position(meta: dict[str, Any], vectors: list[Tensor]) -> Position:
+    buffer = None if meta["buffer"] is None else vectors[meta["buffer"]]
+    return Position(
+        state=ServerState(vectors[meta["weights"]], meta["version"], buffer, meta["buffered"]),
+        live={d: Version(vectors[place], number) for d, place, number in meta["live"]},
+        rows=Rows(**meta["rows"]),
+        round=meta["round"],
+        batched=meta["batched"],
+        diverged_at=meta["diverged_at"],
+    )

@@ -1,0 +1,306 @@
+"""What is learned: a model, every client's samples, a test set and a loss."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sojourn.errors import InvalidInput
+from sojourn.train.batches import Batches
+
+Samples: TypeAlias = tuple[Tensor, Tensor]
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Augment: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
+
+EVALUATION_CHUNK = 1000
+
+
+class Problem:
+    r"""A model to train on samples that stay with their clients.
+
+    ``model`` is any ``torch.nn.Module`` in float32 or float64, on the CPU; its weights are the
+    starting point, and it is copied, never changed. ``train_sets`` has a pair of tensors ``(x, y)``
+    per client, ``test_set`` is one such pair; ``loss(model(x), y)`` is the mean loss of a batch.
+    ``augment(x, generator)`` changes a batch at random before it is used.
+
+    Weights and gradients are flat vectors of all trainable parameters, in the order of
+    ``model.parameters()``. Batches, augmentation and dropout are functions of ``(seed, client,
+    ordinal)`` alone, where ``ordinal`` counts the tasks of a client from 0.
+
+    >>> x, y = torch.randn(30, 4), torch.arange(30) % 3
+    >>> problem = Problem(nn.Linear(4, 3), [(x[:20], y[:20]), (x[20:], y[20:])], (x, y))
+    >>> problem.clients, problem.dimension
+    (2, 15)
+    >>> problem.gradient(problem.initial_weights(), client=0, ordinal=0, seed=1).shape
+    torch.Size([15])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train_sets: Sequence[Samples],
+        test_set: Samples,
+        loss: Loss = functional.cross_entropy,
+        *,
+        batch_size: int = 32,
+        augment: Augment | None = None,
+    ) -> None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise InvalidInput(f"batch_size must be a whole number of at least 1: {batch_size!r}")
+        if not train_sets:
+            raise InvalidInput("train_sets is empty: give one pair (x, y) per client")
+        for client, samples in enumerate(train_sets):
+            _check_samples(f"the train set of client {client}", samples)
+        _check_samples("the test set", test_set)
+        self._model = copy.deepcopy(model)
+        self._sizes = [len(y) for _, y in train_sets]
+        self._x = torch.cat([x for x, _ in train_sets])
+        self._y = torch.cat([y for _, y in train_sets])
+        self.test_set = test_set
+        self.loss = loss
+        self.batch_size = batch_size
+        self.augment = augment
+        self._batches: Batches | None = None
+        self._flatten()
+        self.stochastic = self._probe()
+
+    @property
+    def clients(self) -> int:
+        """The number of clients, :math:`n`."""
+        return len(self._sizes)
+
+    @property
+    def dimension(self) -> int:
+        """The number of trainable parameters."""
+        return self._initial.numel()
+
+    @property
+    def train_sizes(self) -> list[int]:
+        """The number of samples of each client."""
+        return list(self._sizes)
+
+    @property
+    def train_sets(self) -> list[Samples]:
+        """The samples of each client."""
+        sizes = self._sizes
+        return list(zip(torch.split(self._x, sizes), torch.split(self._y, sizes), strict=True))
+
+    @property
+    def model(self) -> nn.Module:
+        """The model's structure; its weights are those of whatever was computed last."""
+        return self._model
+
+    @property
+    def parameter_shapes(self) -> dict[str, torch.Size]:
+        """Name and shape of each trainable parameter, in the order of the flat vector."""
+        return {n: p.shape for n, p in self._model.named_parameters() if p.requires_grad}
+
+    def initial_weights(self) -> Tensor:
+        """The weights the model came with, as a flat vector."""
+        return self._initial.clone()
+
+    def trained_model(self, weights: Any) -> nn.Module:
+        """A copy of the model with these weights, for instance ``history.weights``."""
+        model = copy.deepcopy(self._model).eval()
+        flat = torch.as_tensor(weights, dtype=self._flat.dtype)
+        trainable = [p for p in model.parameters() if p.requires_grad]
+        parts = torch.split(flat, [p.numel() for p in trainable])
+        with torch.no_grad():
+            for parameter, part in zip(trainable, parts, strict=True):
+                parameter.data = part.clone().view_as(parameter)
+        return model
+
+    def batch(self, client: int, number: int, seed: int) -> Samples:
+        """Batch ``number`` of ``client``, augmented."""
+        batches = self.batches(seed)
+        chosen = batches.indices(client, number)
+        x = self._x.index_select(0, chosen)
+        if self.augment is not None:
+            generator = torch.Generator().manual_seed(batches.noise(client, number))
+            x = self.augment(x, generator)
+        return x, self._y.index_select(0, chosen)
+
+    def stacked_batches(self, tasks: Sequence[tuple[int, int]], seed: int) -> Samples:
+        """The batches of several ``(client, number)``, stacked along a new first dimension."""
+        if self.augment is not None:
+            drawn = [self.batch(client, number, seed) for client, number in tasks]
+            return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
+        batches = self.batches(seed)
+        chosen = torch.cat([batches.indices(client, number) for client, number in tasks])
+        x, y = self._x.index_select(0, chosen), self._y.index_select(0, chosen)
+        shape = len(tasks), self.batch_size
+        return x.reshape(*shape, *x.shape[1:]), y.reshape(*shape, *y.shape[1:])
+
+    def batches(self, seed: int) -> Batches:
+        """The batches of every client for ``seed``."""
+        if self._batches is None or self._batches.seed != seed:
+            self._batches = Batches(seed, self._sizes, self.batch_size)
+        return self._batches
+
+    def gradient(self, weights: Any, client: int, ordinal: int, seed: int) -> Tensor:
+        """The stochastic gradient of a client's loss on the batch of its task ``ordinal``."""
+        return self.loss_and_gradient(weights, client, ordinal, seed)[1]
+
+    def loss_and_gradient(
+        self, weights: Any, client: int, number: int, seed: int
+    ) -> tuple[float, Tensor]:
+        """The mean loss on batch ``number`` of ``client``, and its gradient."""
+        x, y = self.batch(client, number, seed)
+        self._flat.copy_(torch.as_tensor(weights))
+        self._model.train()
+        with self._noise(client, number, seed):
+            loss = self.loss(self._model(x), y)
+        parts = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
+        return loss.item(), torch.cat([part.reshape(-1) for part in parts])
+
+    def local_difference(
+        self,
+        weights: Any,
+        client: int,
+        ordinal: int,
+        seed: int,
+        steps: int,
+        learning_rate: float,
+        *,
+        proximal: float = 0.0,
+    ) -> Tensor:
+        """How far ``steps`` of gradient descent at the client move the weights."""
+        return self.loss_and_difference(
+            weights, client, ordinal, seed, steps, learning_rate, proximal=proximal
+        )[1]
+
+    def loss_and_difference(
+        self,
+        weights: Any,
+        client: int,
+        ordinal: int,
+        seed: int,
+        steps: int,
+        learning_rate: float,
+        *,
+        proximal: float = 0.0,
+    ) -> tuple[float, Tensor]:
+        """The mean loss over the local steps, and the move they make.
+
+        Task ``ordinal`` uses the ``steps`` batches numbered from ``ordinal * steps``; ``proximal``
+        pulls every step back towards ``weights``.
+        """
+        sent = local = torch.as_tensor(weights)
+        total = 0.0
+        for number in range(ordinal * steps, (ordinal + 1) * steps):
+            loss, gradient = self.loss_and_gradient(local, client, number, seed)
+            local = local_step(local, sent, gradient, learning_rate, proximal)
+            total += loss
+        return total / steps, local - sent
+
+    def evaluate(self, weights: Any) -> tuple[float, float]:
+        """Mean loss and accuracy on the test set; the accuracy is ``nan`` if ``y`` is no class."""
+        x, y = self.test_set
+        labelled = not y.is_floating_point()
+        self._flat.copy_(torch.as_tensor(weights))
+        self._model.eval()
+        total, correct = 0.0, 0
+        with torch.no_grad():
+            chunks = torch.split(x, EVALUATION_CHUNK), torch.split(y, EVALUATION_CHUNK)
+            for chunk, wanted in zip(*chunks, strict=True):
+                outputs = self._model(chunk)
+                total += self.loss(outputs, wanted).item() * len(wanted)
+                if labelled:
+                    correct += int((outputs.argmax(dim=1) == wanted).sum())
+        return total / len(y), correct / len(y) if labelled else float("nan")
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {k: v for k, v in self.__dict__.items() if k not in ("_flat", "_parameters")}
+        return {**state, "_model": self.trained_model(self._initial), "_batches": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._flatten()
+
+    def _flatten(self) -> None:
+        """Make the model's parameters views of one flat vector."""
+        parameters = [p for p in self._model.parameters() if p.requires_grad]
+        kinds = {p.dtype for p in parameters}
+        if len(kinds) != 1 or not kinds <= {torch.float32, torch.float64}:
+            raise InvalidInput(
+                "the model must have trainable parameters, all float32 or all float64; it has "
+                + (", ".join(sorted(map(str, kinds))) or "none")
+            )
+        for name, module in self._model.named_modules():
+            if getattr(module, "running_mean", None) is not None:
+                raise InvalidInput(
+                    f"the model's '{name}' ({type(module).__name__}) keeps running statistics, "
+                    "which belong to no client and no version of the weights. Use "
+                    "track_running_stats=False, or group normalisation."
+                )
+        self._initial = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self._flat = self._initial.clone()
+        parts = torch.split(self._flat, [p.numel() for p in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.data = part.view_as(parameter)
+        self._parameters = parameters
+
+    def _probe(self) -> bool:
+        """Whether the model draws random numbers; also that model, data and loss fit together."""
+        x, y = self._x[: self.batch_size], self._y[: self.batch_size]
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            before = torch.random.get_rng_state()
+            try:
+                loss = self.loss(self._model.train()(x), y)
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
+                raise InvalidInput(
+                    f"the model and the loss cannot take a batch of x {tuple(x.shape)} {x.dtype} "
+                    f"and y {tuple(y.shape)} {y.dtype}: {error}"
+                ) from error
+            if loss.numel() != 1:
+                raise InvalidInput(
+                    f"the loss must be one number per batch, a mean; it has shape "
+                    f"{tuple(loss.shape)}"
+                )
+            return not torch.equal(before, torch.random.get_rng_state())
+
+    def _noise(self, client: int, number: int, seed: int) -> AbstractContextManager[None]:
+        if not self.stochastic:
+            return nullcontext()
+        return _seeded(self.batches(seed).noise(client, number))
+
+
+def local_step(
+    local: Tensor, sent: Tensor, gradient: Tensor, learning_rate: float, proximal: float
+) -> Tensor:
+    r"""One step at a client: :math:`x - \eta (g + \rho (x - w))`."""
+    if proximal:
+        gradient = gradient + proximal * (local - sent)
+    return local - learning_rate * gradient
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Inside, torch's own generator starts from ``seed``; afterwards it is as it was.
+
+    Modules such as dropout take no generator of their own.
+    """
+    before = torch.random.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.random.set_rng_state(before)
+
+
+def _check_samples(what: str, samples: Samples) -> None:
+    try:
+        x, y = samples
+        lengths = len(x), len(y)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{what} must be a pair (x, y) of tensors") from error
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
+        raise InvalidInput(f"{what} must be a pair (x, y) of tensors")
+    if lengths[0] != lengths[1]:
+        raise InvalidInput(f"{what} has {lengths[0]} inputs but {lengths[1]} labels")
+    if not lengths[0]:
+        raise InvalidInput(f"{what} is empty: leave out clients without data")

@@ -1,0 +1,289 @@
+"""Training in virtual time: a schedule replayed on a problem under a server rule."""
+
+import math
+import os
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from sojourn.errors import InvalidInput
+from sojourn.history import History
+from sojourn.provenance import provenance
+from sojourn.rules import Arrival, Rule, ServerState, rule_to_table
+from sojourn.train.batches import check_seed
+from sojourn.train.batching import LARGEST_STACK, LONGEST_RUN, Workers
+from sojourn.train.checkpoint import Checkpoint, CheckpointFile, digest
+from sojourn.train.order import last_uses, run_end, task_ordinals
+from sojourn.train.position import Position, Version
+from sojourn.train.problem import Problem
+from sojourn.train.progress import Advance, progress_bar
+from sojourn.train.stacked import stacked_gradients
+from sojourn.train.tasks import BatchedTasks, PlainTasks, Task
+
+if TYPE_CHECKING:
+    from sojourn.simulation.schedule import Schedule
+
+MOST_ROWS = 100
+EVALUATION_SHARE = 0.1
+EVALUATION_COST = 0.5
+SECONDS_PER_PROGRESS = 0.1
+
+
+def train(
+    schedule: "Schedule",
+    problem: Problem,
+    rule: Rule,
+    *,
+    learning_rate: float,
+    seed: int,
+    evaluate_every: int | None = None,
+    batched: bool | None = None,
+    strategy: str | None = None,
+    progress: bool | Advance = False,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+) -> History:
+    r"""Learn as the schedule says: who finishes when, and which weights each task was sent with.
+
+    At completion t the client's stochastic gradient :math:`g_{C_t}(w_{I_t})` (or its locally
+    trained model) is computed at the weights its task was sent with, and ``rule`` makes the next
+    weights of it. ``seed`` chooses the batches, which depend on ``(seed, client, ordinal)`` alone.
+
+    ``evaluate_every`` is the number of rounds between rows; by default, as `evaluation_spacing`
+    says. ``batched`` computes independent gradients together (``True``), one by one (``False``), or
+    whichever is faster on the first runs (``None``): the same up to rounding, and the choice is
+    kept in the provenance. ``progress`` shows a bar on a terminal, or is called with the rounds
+    done and in all. ``checkpoint`` is a file to keep the run in, and to go on from if it exists: a
+    run that was killed and resumed gives the same history to the bit, on the same machine with the
+    same number of threads.
+
+    A loss that is not finite ends the run: ``diverged_at`` says in which round.
+    Cost: one gradient per task; at most m + 1 versions of the weights are alive.
+    Paper: Algorithms 1 and 2.
+    """
+    _check(schedule, problem, rule, learning_rate, evaluate_every)
+    replay = Replay(schedule, problem, rule, learning_rate=learning_rate, seed=check_seed(seed))
+    replay.spacing = evaluate_every or replay.spacing
+    file = _checkpoint_file(checkpoint, replay, batched)
+    position = (file.read() if file else None) or replay.beginning(batched)
+    name = strategy or rule.name
+    bar = progress_bar(name) if progress is True else nullcontext(progress or None)
+    with bar as advance:
+        replay.run(position, file, advance)
+    return History(
+        strategy=name,
+        seed=replay.seed,
+        learning_rate=learning_rate,
+        clock="virtual",
+        **position.rows.columns,
+        diverged_at=position.diverged_at,
+        weights=position.state.weights.numpy(),
+        provenance=provenance(
+            rule=rule_to_table(rule),
+            learning_rate=learning_rate,
+            seed=replay.seed,
+            rounds=schedule.rounds,
+            concurrency=schedule.network.concurrency,
+            law=str(schedule.law),
+            policy=schedule.policy,
+            start=schedule.start,
+            schedule_seed=schedule.seed,
+            work=schedule.work,
+            batch_size=problem.batch_size,
+            evaluate_every=replay.spacing,
+            batched=bool(position.batched),
+            threads=torch.get_num_threads(),
+        ),
+    )
+
+
+def evaluation_spacing(rounds: int, test_size: int, samples_per_round: int) -> int:
+    """Rounds between evaluations that keep them below a tenth of the time, at most 100 of them.
+
+    A sample costs at most half as much to evaluate as to compute its gradient. Derived from sizes,
+    not measured, so that it is the same in every run.
+
+    >>> evaluation_spacing(rounds=3000, test_size=10_000, samples_per_round=128)
+    352
+    """
+    relative_cost = EVALUATION_COST * test_size / samples_per_round
+    affordable = relative_cost * (1 - EVALUATION_SHARE) / EVALUATION_SHARE
+    return max(1, math.ceil(affordable), math.ceil(rounds / MOST_ROWS))
+
+
+class Replay:
+    """One schedule, problem, rule, learning rate and seed; `run` takes a position to its end."""
+
+    def __init__(
+        self,
+        schedule: "Schedule",
+        problem: Problem,
+        rule: Rule,
+        *,
+        learning_rate: float,
+        seed: int,
+    ) -> None:
+        self.schedule, self.problem, self.rule = schedule, problem, rule
+        self.learning_rate, self.seed = learning_rate, seed
+        self.spacing = evaluation_spacing(
+            schedule.rounds, len(problem.test_set[1]), problem.batch_size * rule.local_steps
+        )
+        self._dispatched = np.asarray(schedule.dispatched)
+        self._ordinals = task_ordinals(np.asarray(schedule.client))
+        self._last_uses = last_uses(self._dispatched)
+        self._routing = schedule.network.client_routing.tolist()
+
+    def beginning(self, batched: bool | None) -> Position:
+        """The position before the first completion."""
+        weights = self.problem.initial_weights()
+        position = Position(ServerState(weights), {0: Version(weights, 0)}, batched=batched)
+        self._evaluate(position)
+        return position
+
+    def identity(self) -> dict[str, str]:
+        """What a run depends on, each with a digest."""
+        schedule, problem = self.schedule, self.problem
+        x, y = problem.test_set
+        clients = [part for samples in problem.train_sets for part in (samples[0][0], samples[1])]
+        return {
+            "schedule": digest(
+                np.asarray(schedule.client),
+                self._dispatched,
+                np.asarray(schedule.time),
+                schedule.network.client_routing,
+                schedule.network.concurrency,
+            ),
+            "problem": digest(problem.initial_weights(), problem.batch_size, x[0], y, *clients),
+            "rule": digest(rule_to_table(self.rule)),
+            "learning rate": digest(float(self.learning_rate)),
+            "seed": digest(self.seed),
+            "spacing of evaluations": digest(self.spacing),
+        }
+
+    def run(self, position: Position, file: CheckpointFile | None, advance: Advance | None) -> None:
+        """Take ``position`` to the end of the schedule, or to where the run diverges."""
+        workers = self._workers(position.batched)
+        limit = self._longest_run()
+        rounds = self.schedule.rounds
+        next_progress = 0.0
+        while position.round < rounds and position.diverged_at is None:
+            end = run_end(self._dispatched, position.round, workers.longest_run(limit))
+            settled = position.batched is not None
+            self._complete(position, end, workers)
+            position.batched = workers.batched
+            if file and position.batched is not None and (file.due or not settled):
+                file.write(position)
+            if advance and time.monotonic() >= next_progress:
+                advance(position.round, rounds)
+                next_progress = time.monotonic() + SECONDS_PER_PROGRESS
+        if file:
+            file.write(position)
+        if advance:
+            advance(position.round, rounds)
+
+    def _complete(self, position: Position, end: int, workers: Workers) -> None:
+        """Apply the results of the run of independent tasks up to completion ``end``."""
+        start = position.round
+        clients = self.schedule.client[start:end].tolist()
+        sent_at = self._dispatched[start:end].tolist()
+        ordinals = self._ordinals[start:end].tolist()
+        releases = (self._last_uses[self._dispatched[start:end]] == np.arange(start, end)).tolist()
+        needed = (self._last_uses[start + 1 : end + 1] >= 0).tolist()
+        sent = [position.live[d] for d in sent_at]
+        tasks = [
+            Task(client, ordinal, version.weights)
+            for client, ordinal, version in zip(clients, ordinals, sent, strict=True)
+        ]
+        rule, rows, live, state = self.rule, position.rows, position.live, position.state
+        options: dict[str, Any] = {
+            "learning_rate": self.learning_rate,
+            "clients": self.problem.clients,
+            "concurrency": self.schedule.network.concurrency,
+        }
+        for i, (loss, update) in enumerate(workers.results(tasks)):
+            version, client = sent[i], clients[i]
+            staleness = state.version - version.number
+            position.round += 1
+            if not math.isfinite(loss):
+                position.diverged_at = position.round
+                return
+            arrival = Arrival(update, version.weights, self._routing[client], staleness, client)
+            after = rule.apply(state, arrival, **options)
+            rows.tasks += 1
+            rows.loss += loss
+            if after is not state:
+                rows.used += 1
+                rows.staleness += staleness
+            position.state = state = after
+            if needed[i]:
+                live[position.round] = Version(state.weights, state.version)
+            if releases[i]:
+                del live[sent_at[i]]
+            if position.round % self.spacing == 0 or position.round == self.schedule.rounds:
+                self._evaluate(position)
+                if position.diverged_at is not None:
+                    return
+
+    def _evaluate(self, position: Position) -> None:
+        done = position.round
+        loss, accuracy = self.problem.evaluate(position.state.weights)
+        if not math.isfinite(loss):
+            position.diverged_at = done
+            return
+        position.rows.add(
+            round=done,
+            time=float(self.schedule.time[done - 1]) if done else 0.0,
+            test_loss=loss,
+            test_accuracy=accuracy,
+            gradients=done * self.rule.local_steps,
+            updates=position.state.version,
+        )
+
+    def _workers(self, batched: bool | None) -> Workers:
+        parts = self.problem, self.rule, self.learning_rate, self.seed
+        gradients = None if batched is False else stacked_gradients(self.problem)
+        together = None if gradients is None else BatchedTasks(*parts, gradients)
+        return Workers(PlainTasks(*parts), together, batched)
+
+    def _longest_run(self) -> int:
+        x, _ = self.problem.test_set
+        inputs = self.problem.batch_size * x[0].numel()
+        return max(1, min(LONGEST_RUN, LARGEST_STACK // max(self.problem.dimension, inputs)))
+
+
+def _check(
+    schedule: "Schedule",
+    problem: Problem,
+    rule: Rule,
+    learning_rate: float,
+    evaluate_every: int | None,
+) -> None:
+    if problem.clients != schedule.network.size:
+        raise InvalidInput(
+            f"the problem has data for {problem.clients} clients, but the schedule is of "
+            f"{schedule.network.size}: share the data among as many clients as the fleet has"
+        )
+    if not (isinstance(learning_rate, int | float) and 0 < learning_rate < math.inf):
+        raise InvalidInput(f"learning_rate must be positive and finite; it is {learning_rate!r}")
+    if evaluate_every is not None and not (
+        isinstance(evaluate_every, int | np.integer) and evaluate_every >= 1
+    ):
+        raise InvalidInput(
+            f"evaluate_every must be a whole number of rounds, at least 1; it is {evaluate_every!r}"
+        )
+    if schedule.work != rule.local_steps:
+        raise InvalidInput(
+            f"the rule takes {rule.local_steps} local steps per task, but the schedule counts "
+            f"{schedule.work:g} service times for one: simulate with work={rule.local_steps}"
+        )
+
+
+def _checkpoint_file(
+    checkpoint: str | os.PathLike[str] | Checkpoint | None, replay: Replay, batched: bool | None
+) -> CheckpointFile | None:
+    if checkpoint is None:
+        return None
+    settings = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    return CheckpointFile(settings, {**replay.identity(), "batched": digest(batched)})
