@@ -1,0 +1,33 @@
+"""``sojourn report``: one page to look at, from the folders that other commands wrote."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sojourn.cli import app
+from sojourn.errors import MissingExtra
+
+
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Folders of train, reproduce, demo or deploy."),
+    ],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Its title; by default the runs'.")] = None,
+    stills: Annotated[
+        bool, typer.Option(help="Write every figure as PNG and SVG beside the page.")
+    ] = True,
+) -> None:
+    """Write one self-contained HTML page about runs: figures, fleet, plans, provenance."""
+    try:
+        from sojourn.report import write_report
+    except ImportError as error:
+        raise MissingExtra(error.name or "plotly", extra="report") from error
+
+    page = write_report(folders, out, title=title, stills=stills)
+    typer.echo(f"{page} ({page.stat().st_size / 1e6:.1f} MB): open it in a browser")
+    if stills:
+        typer.echo(f"figures: {page.with_name(f'{page.stem}-figures')}")

@@ -1,0 +1,124 @@
+"""From the histories of a run to figures: a mean and a band over seeds for every strategy."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sojourn.history import History
+from sojourn.report.figure import Figure, Series, View
+from sojourn.report.palette import label
+
+FloatArray = NDArray[np.float64]
+POINTS = 160
+
+_METRICS = (
+    ("accuracy", "test_accuracy", "test accuracy"),
+    ("loss", "test_loss", "test loss"),
+)
+_AXES = {
+    "rounds": "rounds",
+    "time": "virtual time",
+}
+
+
+def learning_figure(
+    name: str,
+    title: str,
+    histories: Sequence[History],
+    *,
+    axis: str = "time",
+    mark_ours: bool = False,
+    caption: str = "",
+) -> Figure:
+    """Accuracy and loss against rounds and time, the view against ``axis`` first."""
+    axes = [axis, *(other for other in _AXES if other != axis)]
+    views = tuple(
+        _view(histories, metric, column, y_label, axis=along, mark_ours=mark_ours)
+        for metric, column, y_label in _METRICS
+        for along in axes
+    )
+    return Figure(name, title, _in_words(histories, mark_ours), views, caption)
+
+
+def strategies(histories: Sequence[History]) -> list[str]:
+    """The strategies of the runs, in the order in which they first appear."""
+    return list(dict.fromkeys(history.strategy for history in histories))
+
+
+def mean_and_deviation(
+    runs: Sequence[History], column: str, *, axis: str
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Grid, mean and standard deviation over runs of ``column`` along ``rounds`` or ``time``.
+
+    Between evaluations a run is interpolated linearly. The grid ends where the first run ends, so
+    that every point is a mean over all runs.
+    """
+    along = "round" if axis == "rounds" else "time"
+    kept = [(getattr(run, along), getattr(run, column)) for run in runs if run.rows]
+    if not kept:
+        return np.empty(0), np.empty(0), np.empty(0)
+    end = min(float(x[-1]) for x, _ in kept)
+    start = max(float(x[0]) for x, _ in kept)
+    longest = max(kept, key=lambda pair: pair[0].size)[0]
+    if axis == "rounds" and all(np.array_equal(x, longest) for x, _ in kept):
+        grid = longest.astype(np.float64)
+        if grid.size > POINTS:
+            grid = grid[np.unique(np.linspace(0, grid.size - 1, POINTS).round().astype(int))]
+    else:
+        grid = np.linspace(start, end, min(POINTS, max(2, longest.size)))
+    values = np.stack([np.interp(grid, x, y) for x, y in kept])
+    deviation = values.std(axis=0, ddof=1) if len(kept) > 1 else np.zeros(grid.size)
+    return grid, values.mean(axis=0), deviation
+
+
+def _view(
+    histories: Sequence[History],
+    metric: str,
+    column: str,
+    y_label: str,
+    *,
+    axis: str,
+    mark_ours: bool,
+) -> View:
+    series = []
+    for strategy in strategies(histories):
+        runs = [history for history in histories if history.strategy == strategy]
+        grid, mean, deviation = mean_and_deviation(runs, column, axis=axis)
+        low, high = mean - deviation, mean + deviation
+        if metric == "loss":
+            low = np.maximum(low, mean / 10.0)
+        banded = len(runs) > 1
+        series.append(
+            Series(
+                strategy,
+                grid,
+                mean,
+                low=low if banded else None,
+                high=high if banded else None,
+                label=label(strategy, mark_ours=mark_ours),
+            )
+        )
+    real = any(history.clock == "real" for history in histories)
+    x_label = "seconds" if axis == "time" and real else _AXES[axis]
+    return View(
+        x_label,
+        y_label,
+        tuple(series),
+        metric=metric,
+        axis=axis,
+        log_y=metric == "loss",
+        percent=metric == "accuracy",
+    )
+
+
+def _in_words(histories: Sequence[History], mark_ours: bool) -> str:
+    ends = []
+    for strategy in strategies(histories):
+        runs = [history for history in histories if history.strategy == strategy]
+        final = float(np.mean([run.final_accuracy for run in runs]))
+        rounds = float(np.mean([run.round[-1] for run in runs if run.rows] or [0]))
+        text = label(strategy, mark_ours=mark_ours)
+        ends.append((final, f"{text} {final:.1%} after {rounds:,.0f} rounds"))
+    ends.sort(key=lambda pair: -pair[0])
+    return "Test accuracy at the end, best first: " + "; ".join(text for _, text in ends) + "."

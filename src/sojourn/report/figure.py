@@ -1,0 +1,236 @@
+"""A figure as a plain value: what is drawn, before any library draws it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sojourn.errors import InvalidFile
+
+FloatArray = NDArray[np.float64]
+Kind = Literal["line", "points", "bars"]
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One curve, set of points or set of bars; ``low`` and ``high`` bound a band around a curve.
+
+    ``name`` decides the colour (see `sojourn.report.palette`), ``label`` is what is read. ``text``
+    labels the points of a series of points, or names the bars.
+    """
+
+    name: str
+    x: FloatArray
+    y: FloatArray
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+    kind: Kind = "line"
+    label: str = ""
+    text: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        name: str,
+        x: ArrayLike,
+        y: ArrayLike,
+        *,
+        low: ArrayLike | None = None,
+        high: ArrayLike | None = None,
+        kind: Kind = "line",
+        label: str = "",
+        text: tuple[str, ...] = (),
+    ) -> None:
+        arrays = {"x": x, "y": y, "low": low, "high": high}
+        for key, values in arrays.items():
+            array = None if values is None else np.asarray(values, dtype=np.float64)
+            object.__setattr__(self, key, array)
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "label", label or name)
+        object.__setattr__(self, "text", tuple(text))
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One way to look at a figure: its series against one axis.
+
+    ``metric`` and ``axis`` name the view on the page's switches ("accuracy", "time"); a figure
+    with a single view leaves them empty.
+    """
+
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    metric: str = ""
+    axis: str = ""
+    log_x: bool = False
+    log_y: bool = False
+    percent: bool = False
+    categories: tuple[str, ...] = ()
+
+    def range_of_y(self) -> tuple[float, float]:
+        """The span of the vertical axis, in powers of ten when it is logarithmic.
+
+        Curves are always inside; a band is cut where it would more than double what they need.
+        """
+        curves = self._scaled([s.y for s in self.series])
+        if curves.size == 0:
+            return 0.0, 1.0
+        bands = self._scaled([e for s in self.series for e in (s.low, s.high) if e is not None])
+        low, high = float(curves.min()), float(curves.max())
+        room = max(high - low, 1e-9 * max(abs(high), 1.0))
+        if bands.size:
+            low = max(min(low, float(bands.min())), low - 0.5 * room)
+            high = min(max(high, float(bands.max())), high + 0.5 * room)
+        if not self.log_y and any(s.kind == "bars" for s in self.series):
+            low = min(low, 0.0)
+        pad = 0.05 * max(high - low, 1e-9 * max(abs(high), 1.0))
+        bottom = low if low == 0.0 and not self.log_y else low - pad
+        return bottom, high + pad
+
+    def _scaled(self, arrays: list[FloatArray]) -> FloatArray:
+        values = np.concatenate([np.ravel(a) for a in arrays]) if arrays else np.empty(0)
+        if self.log_y:
+            values = np.log10(values[values > 0])
+        return np.asarray(values[np.isfinite(values)], dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A titled figure: ``alt`` says in words what a reader who cannot see it should know."""
+
+    name: str
+    title: str
+    alt: str
+    views: tuple[View, ...]
+    caption: str = ""
+    wide: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The figure as JSON-ready values; numbers keep six significant digits."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "alt": self.alt,
+            "caption": self.caption,
+            "wide": self.wide,
+            "views": [
+                {**_fields(view), "series": [_series_to_json(s) for s in view.series]}
+                for view in self.views
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Figure":
+        """Read back what `to_json` wrote."""
+        try:
+            views = tuple(_view_from_json(view) for view in values["views"])
+            texts = {key: str(values[key]) for key in ("name", "title", "alt", "caption")}
+            return cls(views=views, wide=bool(values["wide"]), **texts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidFile(f"a stored figure is not as Sojourn writes it: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text: the first column names the row."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The table as JSON-ready values."""
+        return {
+            "title": self.title,
+            "note": self.note,
+            "columns": list(self.columns),
+            "rows": [list(row) for row in self.rows],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Table":
+        """Read back what `to_json` wrote."""
+        try:
+            return cls(
+                tuple(map(str, values["columns"])),
+                tuple(tuple(map(str, row)) for row in values["rows"]),
+                title=str(values["title"]),
+                note=str(values["note"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise InvalidFile(f"a stored table is not as Sojourn writes it: {error!r}") from error
+
+
+def spread(positions: list[float], gap: float) -> list[float]:
+    """Move positions apart to at least ``gap``, keeping their order and their centre.
+
+    >>> spread([0.0, 1.0, 50.0], 10.0)
+    [-4.5, 5.5, 50.0]
+    """
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    groups: list[tuple[list[int], float]] = []
+    for i in order:
+        members, centre = [i], positions[i]
+        while groups and centre - groups[-1][1] < gap * (len(members) + len(groups[-1][0])) / 2:
+            before, _ = groups.pop()
+            members = before + members
+            centre = sum(positions[j] for j in members) / len(members)
+        groups.append((members, centre))
+    placed = list(positions)
+    for members, centre in groups:
+        for rank, i in enumerate(members):
+            placed[i] = centre + gap * (rank - (len(members) - 1) / 2)
+    return placed
+
+
+def _fields(view: View) -> dict[str, Any]:
+    return {
+        "x_label": view.x_label,
+        "y_label": view.y_label,
+        "metric": view.metric,
+        "axis": view.axis,
+        "log_x": view.log_x,
+        "log_y": view.log_y,
+        "percent": view.percent,
+        "categories": list(view.categories),
+    }
+
+
+def _series_to_json(series: Series) -> dict[str, Any]:
+    values: dict[str, Any] = {"name": series.name, "label": series.label, "kind": series.kind}
+    for key in ("x", "y", "low", "high"):
+        array = getattr(series, key)
+        values[key] = None if array is None else [_rounded(v) for v in array.tolist()]
+    values["text"] = list(series.text)
+    return values
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def _view_from_json(values: Mapping[str, Any]) -> View:
+    series = tuple(
+        Series(
+            s["name"],
+            _array(s["x"]),
+            _array(s["y"]),
+            low=None if s["low"] is None else _array(s["low"]),
+            high=None if s["high"] is None else _array(s["high"]),
+            kind=s["kind"],
+            label=s["label"],
+            text=tuple(s["text"]),
+        )
+        for s in values["series"]
+    )
+    others = {key: values[key] for key in _fields(View("", "", ())) if key != "categories"}
+    return View(series=series, categories=tuple(values["categories"]), **others)
+
+
+def _array(values: list[float | None]) -> FloatArray:
+    return np.array([math.nan if v is None else v for v in values], dtype=np.float64)

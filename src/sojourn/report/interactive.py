@@ -1,0 +1,193 @@
+"""Figures drawn by Plotly: the traces and layouts that the page's script shows."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from sojourn.report.figure import Figure, Series, View, spread
+from sojourn.report.palette import Ink, inks
+
+HEIGHT = 340
+_TOP, _BOTTOM, _LEFT = 12, 48, 58
+_LABEL_GAP = 15.0
+
+
+def plotly_views(figure: Figure) -> list[dict[str, Any]]:
+    """One ``{metric, axis, data, layout}`` per view, ready for the page.
+
+    Colours are left to the page, which knows whether it is light or dark: each trace carries its
+    two colours in ``meta``.
+    """
+    return [_plotly_view(view) for view in figure.views]
+
+
+def _plotly_view(view: View) -> dict[str, Any]:
+    ink = inks(series.name for series in view.series)
+    drawing = go.Figure()
+    for series in view.series:
+        for trace in _traces(series, ink[series.name], view):
+            drawing.add_trace(trace)
+    low, high = view.range_of_y()
+    drawing.update_layout(
+        template="none",
+        height=HEIGHT,
+        margin={"l": _LEFT, "r": 14, "t": _TOP, "b": _BOTTOM},
+        showlegend=False,
+        hovermode="closest" if view.categories else "x",
+        barmode="group",
+        bargap=0.28,
+        xaxis=_x_axis(view),
+        yaxis={
+            "title": {"text": view.y_label, "standoff": 8},
+            "type": "log" if view.log_y else "linear",
+            "range": [low, high],
+            "tickformat": ".0%" if view.percent else None,
+            "automargin": False,
+            **(_log_ticks(low, high) if view.log_y else {}),
+        },
+        annotations=_end_labels(view, ink, low, high),
+    )
+    drawn = json.loads(drawing.to_json())
+    return {
+        "metric": view.metric,
+        "axis": view.axis,
+        "data": drawn["data"],
+        "layout": {key: value for key, value in drawn["layout"].items() if key != "template"},
+    }
+
+
+def _log_ticks(low: float, high: float) -> dict[str, Any]:
+    """Ticks of a logarithmic axis: 1, 2, 5 within a few decades, else decades alone."""
+    wide = high - low > 2.5
+    step = max(1, round((high - low) / 6)) if wide else 1
+    decades = range(math.floor(low), math.ceil(high) + 1, step)
+    steps = (1,) if wide else (1, 2, 5) if high - low > 0.6 else (1, 1.5, 2, 3, 4, 5, 6, 8)
+    ticks = [digit * 10.0**decade for decade in decades for digit in steps]
+    inside = [tick for tick in ticks if low <= math.log10(tick) <= high]
+    return {"tickvals": inside, "ticktext": [f"{tick:g}" for tick in inside]}
+
+
+def _x_axis(view: View) -> dict[str, Any]:
+    axis: dict[str, Any] = {
+        "title": {"text": view.x_label, "standoff": 8},
+        "type": "log" if view.log_x else "linear",
+        "automargin": False,
+    }
+    if view.categories:
+        count = len(view.categories)
+        axis |= {"tickvals": list(range(count)), "ticktext": list(view.categories)}
+        axis["range"] = [-0.5, count - 0.5]
+    else:
+        axis["range"] = _span(view)
+    if view.log_x:
+        axis |= _log_ticks(*axis["range"])
+    return axis
+
+
+def _span(view: View) -> list[float]:
+    values = np.concatenate([series.x for series in view.series])
+    values = values[np.isfinite(values) & ((values > 0) | (not view.log_x))]
+    if values.size == 0:
+        return [0.0, 1.0]
+    if view.log_x:
+        values = np.log10(values)
+    low, high = float(values.min()), float(values.max())
+    return [low, high + 0.01 * (high - low)] if high > low else [low - 0.5, high + 0.5]
+
+
+def _traces(series: Series, ink: Ink, view: View) -> list[go.Scatter | go.Bar]:
+    meta = {"light": ink.light, "dark": ink.dark, "strategy": series.name, "band": False}
+    number = ".1%" if view.percent else ".4~g"
+    if series.kind == "bars":
+        return [
+            go.Bar(
+                x=_small(series.x),
+                y=_small(series.y),
+                name=series.label,
+                meta=meta,
+                hovertemplate=f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
+            )
+        ]
+    if series.kind == "points":
+        return [
+            go.Scatter(
+                x=_small(series.x),
+                y=_small(series.y),
+                mode="markers+text" if series.text else "markers",
+                text=list(series.text) or None,
+                textposition="top center",
+                name=series.label,
+                meta=meta,
+                marker={"size": 10, "symbol": "diamond"},
+                cliponaxis=False,
+                hovertemplate=f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
+            )
+        ]
+    traces = []
+    if series.low is not None and series.high is not None:
+        shown = np.isfinite(series.low) & np.isfinite(series.high)
+        outline_x = np.concatenate([series.x[shown], series.x[shown][::-1]])
+        outline_y = np.concatenate([series.high[shown], series.low[shown][::-1]])
+        traces.append(
+            go.Scatter(
+                x=_small(outline_x),
+                y=_small(outline_y),
+                fill="toself",
+                mode="lines",
+                line={"width": 0},
+                hoverinfo="skip",
+                name=series.label,
+                meta={**meta, "band": True},
+            )
+        )
+    traces.append(
+        go.Scatter(
+            x=_small(series.x),
+            y=_small(series.y),
+            mode="lines",
+            line={"width": 2.2, "dash": ink.dash},
+            name=series.label,
+            meta=meta,
+            hovertemplate=f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
+        )
+    )
+    return traces
+
+
+def _small(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    return np.asarray(values, dtype=np.float32)
+
+
+def _end_labels(view: View, ink: dict[str, Ink], low: float, high: float) -> list[dict[str, Any]]:
+    """Labels at the right end of the curves, moved apart where they would overlap."""
+    ends: list[tuple[Series, float]] = []
+    for series in view.series:
+        good = np.isfinite(series.y) & ((series.y > 0) | (not view.log_y))
+        if series.kind == "line" and good.any():
+            last = float(series.y[good][-1])
+            ends.append((series, float(np.log10(last)) if view.log_y else last))
+    if len(ends) < 2:
+        return []
+    scale = (HEIGHT - _TOP - _BOTTOM) / (high - low)
+    positions = [(end - low) * scale for _, end in ends]
+    placed = spread(positions, _LABEL_GAP)
+    return [
+        {
+            "name": series.name,
+            "text": series.label,
+            "xref": "paper",
+            "x": 1.0,
+            "xanchor": "left",
+            "xshift": 6,
+            "yref": "y",
+            "y": end,
+            "yshift": to - at,
+            "showarrow": False,
+            "font": {"size": 12, "color": ink[series.name].light},
+        }
+        for (series, end), at, to in zip(ends, positions, placed, strict=True)
+    ]

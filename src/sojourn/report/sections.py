@@ -1,0 +1,153 @@
+"""The parts of the page: one section per finding and per run, as plain values for the template."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sojourn.history import History
+from sojourn.report.curves import learning_figure, strategies
+from sojourn.report.figure import Figure, Table
+from sojourn.report.runs import Run
+from sojourn.report.verdict import Finding, Statement
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page, below its title: words, statements, figures, tables."""
+
+    anchor: str
+    title: str
+    kicker: str = ""
+    verdict: str = ""
+    lead: str = ""
+    notes: tuple[str, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+def finding_section(finding: Finding) -> Section:
+    """A claim of the paper: what was checked, statement by statement, and its figures."""
+    notes = (f"Reduced: {finding.reduced}",) if finding.reduced else ()
+    return Section(
+        anchor=f"claim-{finding.claim}",
+        title=finding.title,
+        kicker=f"Claim {finding.claim} · {finding.source}",
+        verdict=finding.verdict,
+        lead=finding.checked,
+        notes=notes,
+        statements=finding.statements,
+        figures=finding.figures,
+        tables=finding.tables,
+    )
+
+
+def run_section(run: Run, index: int) -> Section:
+    """A training or deployment run: curves, and the numbers behind them."""
+    real = any(history.clock == "real" for history in run.histories)
+    seeds = len({history.seed for history in run.histories})
+    lead = (
+        f"{len(strategies(run.histories))} strategies, {seeds} seed{'s' if seeds > 1 else ''} each, "
+        f"in {'real' if real else 'virtual'} time."
+    )
+    if seeds > 1:
+        lead += " Lines are means, bands one standard deviation over seeds."
+    figure = learning_figure(f"learning-{index}", "How learning went", run.histories)
+    return Section(
+        anchor=f"run-{index}",
+        title=run.name,
+        kicker="Run",
+        lead=lead,
+        notes=tuple(_divergences(run.histories)),
+        figures=(_widened(figure),),
+        tables=(results_table(run.histories, run.targets),),
+    )
+
+
+def results_table(histories: Sequence[History], targets: Sequence[float] = ()) -> Table:
+    """Final and mean accuracy, throughput, staleness and times to targets, over seeds."""
+    rows = []
+    for strategy in strategies(histories):
+        runs = [history for history in histories if history.strategy == strategy]
+        rows.append(
+            (
+                strategy,
+                f"{runs[0].learning_rate:g}",
+                _over(runs, lambda run: 100 * run.final_accuracy),
+                _over(runs, lambda run: 100 * run.mean_accuracy),
+                _over(runs, lambda run: float(run.round[-1]) if run.rows else math.nan, 0),
+                _over(runs, lambda run: float(run.time[-1]) if run.rows else math.nan, 0),
+                _over(runs, seen_staleness),
+                *(_over(runs, lambda run, to=target: run.time_to(to)) for target in targets),  # type: ignore[misc]
+            )
+        )
+    columns = (
+        "strategy",
+        "learning rate",
+        "final accuracy, %",
+        "mean over time, %",
+        "rounds",
+        "time",
+        "staleness",
+        *(f"time to {100 * target:g} %" for target in targets),
+    )
+    many = any(len([h for h in histories if h.strategy == row[0]]) > 1 for row in rows)
+    note = "± is one standard error over seeds." if many else ""
+    return Table(columns, tuple(rows), title="Results", note=note)
+
+
+def seen_staleness(run: History) -> float:
+    """Mean staleness over all tasks of a run, from the means between its evaluations."""
+    weights = [int(step) for step in run.gradients[1:] - run.gradients[:-1]]
+    pairs = [
+        (weight, value)
+        for weight, value in zip(weights, run.staleness[1:].tolist(), strict=True)
+        if weight and math.isfinite(value)
+    ]
+    total = sum(weight for weight, _ in pairs)
+    return sum(weight * value for weight, value in pairs) / total if total else math.nan
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard error; the error of a single value is ``nan``."""
+    if len(values) < 2:
+        return (values[0] if values else math.nan), math.nan
+    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+
+
+def provenance_rows(provenance: dict[str, Any]) -> list[tuple[str, str]]:
+    """Provenance flattened to name and text."""
+    rows: list[tuple[str, str]] = []
+    for key, value in provenance.items():
+        if isinstance(value, dict):
+            inner = ", ".join(f"{name} {text}" for name, text in value.items())
+            rows.append((key, inner or "none"))
+        else:
+            rows.append((key, str(value)))
+    return rows
+
+
+def _over(runs: Sequence[History], of: Callable[[History], float], digits: int = 1) -> str:
+    values = [value for run in runs if math.isfinite(value := of(run))]
+    if not values:
+        return "–"
+    mean, error = mean_and_error(values)
+    text = (
+        f"{mean:,.{digits}f}" if math.isnan(error) else f"{mean:,.{digits}f} ± {error:,.{digits}f}"
+    )
+    return text if len(values) == len(runs) else f"{text} ({len(values)} of {len(runs)} seeds)"
+
+
+def _divergences(histories: Sequence[History]) -> list[str]:
+    return [
+        f"{run.strategy}, seed {run.seed}: diverged at round {run.diverged_at:,} "
+        f"with learning rate {run.learning_rate:g}; the rows before are shown."
+        for run in histories
+        if run.diverged_at is not None
+    ]
+
+
+def _widened(figure: Figure) -> Figure:
+    return Figure(figure.name, figure.title, figure.alt, figure.views, figure.caption, wide=True)

@@ -1,0 +1,122 @@
+"""Figures drawn by matplotlib: PNG and SVG files beside the page, for papers and slides."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import PercentFormatter
+
+from sojourn.files import replacing
+from sojourn.report.figure import Figure, Series, View, spread
+from sojourn.report.palette import Ink, inks
+
+_DASHES = {"solid": "-", "dash": (0, (5, 2.5)), "dot": (0, (1.4, 1.6))}
+_STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9aa1ac",
+    "axes.grid": True,
+    "grid.color": "#e6e8ec",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "sojourn",
+}
+_SIZE = (6.4, 3.9)
+_LABEL_GAP = 13.0
+
+
+def save(figure: Figure, folder: Path) -> list[Path]:
+    """Write each view of a figure as PNG and SVG into ``folder``; returns the files."""
+    written = []
+    for view in figure.views:
+        stem = "-".join(part for part in (figure.name, view.metric, view.axis) if part)
+        with rc_context(_STYLE):
+            canvas = _draw(figure, view)
+            for suffix in ("png", "svg"):
+                target = folder / f"{stem}.{suffix}"
+                metadata = {"Title": figure.title}
+                if suffix == "svg":
+                    metadata |= {"Date": None, "Description": figure.alt}  # type: ignore[dict-item]
+                with replacing(target) as temporary:
+                    canvas.savefig(temporary, format=suffix, dpi=160, metadata=metadata)
+                written.append(target)
+    return written
+
+
+def _draw(figure: Figure, view: View) -> Canvas:
+    canvas = Canvas(figsize=_SIZE, layout="constrained")
+    FigureCanvasAgg(canvas)
+    axes = canvas.add_subplot()
+    ink = inks(series.name for series in view.series)
+    bars = [series for series in view.series if series.kind == "bars"]
+    for series in view.series:
+        _draw_series(axes, series, ink[series.name], bars)
+    low, high = view.range_of_y()
+    if view.log_x:
+        axes.set_xscale("log")
+    if view.log_y:
+        axes.set_yscale("log")
+        axes.set_ylim(10**low, 10**high)
+    else:
+        axes.set_ylim(low, high)
+    if view.percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if view.categories:
+        axes.set_xticks(range(len(view.categories)), view.categories)
+        axes.grid(axis="x", visible=False)
+    axes.set_xlabel(view.x_label)
+    axes.set_ylabel(view.y_label)
+    axes.set_title(figure.title, loc="left", fontsize=11, fontweight="semibold")
+    if any(series.kind == "line" for series in view.series):
+        _label_ends(canvas, axes, view, ink)
+    elif len(view.series) > 1:
+        axes.legend(frameon=False, fontsize=9)
+    return canvas
+
+
+def _draw_series(axes: Axes, series: Series, ink: Ink, bars: list[Series]) -> None:
+    if series.kind == "bars":
+        width = 0.8 / len(bars)
+        shift = (bars.index(series) - (len(bars) - 1) / 2) * width
+        axes.bar(series.x + shift, series.y, width * 0.92, color=ink.light, label=series.label)
+    elif series.kind == "points":
+        axes.plot(series.x, series.y, "D", color=ink.light, markersize=6, label=series.label)
+        for x, y, text in zip(series.x, series.y, series.text, strict=False):
+            axes.annotate(text, (x, y), xytext=(0, 7), textcoords="offset points", ha="center")
+    else:
+        if series.low is not None and series.high is not None:
+            axes.fill_between(
+                series.x, series.low, series.high, color=ink.light, alpha=0.15, linewidth=0
+            )
+        axes.plot(series.x, series.y, linestyle=_DASHES[ink.dash], color=ink.light, linewidth=1.8)
+
+
+def _label_ends(canvas: Canvas, axes: Axes, view: View, ink: dict[str, Ink]) -> None:
+    """Label curves at their right end, moved apart where the labels would overlap."""
+    canvas.draw_without_rendering()
+    ends: list[tuple[Series, float]] = []
+    for series in view.series:
+        good = np.isfinite(series.y) & ((series.y > 0) | (not view.log_y))
+        if series.kind == "line" and good.any():
+            point = (float(series.x[good][-1]), float(series.y[good][-1]))
+            ends.append((series, float(axes.transData.transform(point)[1])))
+    per_point = canvas.dpi / 72.0
+    placed = spread([at for _, at in ends], _LABEL_GAP * per_point)
+    bottom, top = axes.bbox.y0, axes.bbox.y1
+    for (series, _), to in zip(ends, placed, strict=True):
+        axes.annotate(
+            series.label,
+            (1.0, (to - bottom) / (top - bottom)),
+            xycoords="axes fraction",
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=ink[series.name].light,
+            annotation_clip=False,
+        )

@@ -1,0 +1,62 @@
+"""The page as a file: complete without a network, escaped, and one thing written once."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sojourn.errors import InvalidFile
+from sojourn.report import write_report
+from sojourn.report.runs import collect
+
+
+def test_the_page_is_self_contained(reproduction: Path, run_folder: Path, tmp_path: Path) -> None:
+    page = write_report([reproduction, run_folder], tmp_path / "report.html", stills=False)
+    html = page.read_text(encoding="utf-8")
+    tags = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.search(r'(src|href)="(?!#|data:)', tags)
+    assert "@import" not in tags
+    assert html.count("plotly.js v") == 1
+    assert "digits &lt;and&gt; more" in html
+    assert "digits <and>" not in html
+
+
+def test_verdicts_come_first(reproduction: Path, tmp_path: Path) -> None:
+    html = write_report([reproduction], tmp_path / "r.html", stills=False).read_text()
+    body = html[html.index("<main") :]
+    assert body.index('class="verdicts"') < body.index('class="plot"')
+    assert "reproduces in part" in body
+    assert "data not found" in body
+    assert "checks the trend, not the number" in body
+
+
+def test_stills_stand_beside_the_page(run_folder: Path, tmp_path: Path) -> None:
+    write_report([run_folder], tmp_path / "report.html")
+    files = {path.name for path in (tmp_path / "report-figures").iterdir()}
+    views = ("accuracy-time", "accuracy-rounds", "loss-time", "loss-rounds")
+    drawn = {f"learning-1-{view}" for view in views} | {"routing-1", "staleness-1"}
+    assert files == {f"{name}.{kind}" for name in drawn for kind in ("png", "svg")}
+    png = (tmp_path / "report-figures" / "learning-1-accuracy-time.png").read_bytes()
+    assert png.startswith(b"\x89PNG")
+    svg = (tmp_path / "report-figures" / "learning-1-accuracy-time.svg").read_text()
+    assert "Test accuracy at the end" in svg
+
+
+def test_runs_under_a_finding_are_not_listed_again(reproduction: Path, run_folder: Path) -> None:
+    run_folder.rename(reproduction / "claim-6" / "iid")
+    findings, runs = collect([reproduction])
+    assert [finding.claim for finding in findings] == ["1", "6"]
+    assert runs == []
+
+
+def test_a_folder_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidFile, match="nothing to report"):
+        collect([tmp_path])
+    with pytest.raises(InvalidFile, match="not a folder"):
+        collect([tmp_path / "absent"])
+
+
+def test_a_damaged_finding_is_refused(reproduction: Path) -> None:
+    (reproduction / "claim-1" / "finding.json").write_text('{"claim": "1"}')
+    with pytest.raises(InvalidFile, match="not a finding"):
+        collect([reproduction])
