@@ -1,3 +1,4 @@
+from . import train as train
 from .bounds import (
     Bound as Bound,
     Horizon as Horizon,
@@ -28,7 +29,28 @@ from .network import (
     square_root_routing as square_root_routing,
     uniform_routing as uniform_routing,
 )
+from .optimize import (
+    Attempt as Attempt,
+    ConcurrencySolution as ConcurrencySolution,
+    Grouping as Grouping,
+    Objective as Objective,
+    PerRound as PerRound,
+    PerTime as PerTime,
+    Plan as Plan,
+    Prediction as Prediction,
+    Solution as Solution,
+    Throughput as Throughput,
+    TimeBudget as TimeBudget,
+    TimeToAccuracy as TimeToAccuracy,
+    group_clients as group_clients,
+    optimize_concurrency as optimize_concurrency,
+    optimize_routing as optimize_routing,
+    plan as plan,
+)
+from .simulation.estimates import Estimate as Estimate, Estimates as Estimates
 from .simulation.laws import Law as Law
+from .simulation.replicate import replicate as replicate
 from .simulation.schedule import Schedule as Schedule
 from .simulation.simulate import simulate as simulate
+from .simulation.traces import read_trace as read_trace
 from .version import __version__ as __version__

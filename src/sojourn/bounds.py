@@ -132,7 +132,7 @@ def per_round_bound(
 
     ``rounds`` is :math:`T` (so 0 makes the first term :math:`A/\eta`), ``learning_rate``
     :math:`\eta`. A guarantee only below ``max_learning_rate``, a proxy above. Terms: ``progress``,
-    ``noise``, ``staleness``. Paper: equation (6); its gradient with the diagonal of (10) corrected.
+    ``noise``, ``staleness``. Paper: equation (5); its gradient (appendix G) with the diagonal of (9) corrected.
 
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
@@ -152,7 +152,7 @@ def per_time_bound(
     .. math:: \frac{\partial H}{\partial p_j} = \frac1\lambda \frac{\partial G}{\partial p_j}
               + H\, \frac{E[\xi_j] - E[X_j]}{p_j}
 
-    Paper: Proposition 2 (12) and appendix F.
+    Paper: Proposition 4.1 (11) and appendix H.
 
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
@@ -223,7 +223,7 @@ def rounds_to_accuracy(
               b = \frac{L B}{n^2} S_1, \quad c = \frac{L^2 B m}{n^2} S_2
 
     least where :math:`\epsilon/8 = 2 \eta b + 3 \eta^2 c`. With ``guaranteed`` the learning rate
-    stays at or below ``max_learning_rate``. Not in the paper, whose Proposition 3 gives an order of
+    stays at or below ``max_learning_rate``. Not in the paper, whose Proposition 4.2 gives an order of
     magnitude.
 
     >>> from sojourn.network import Fleet, uniform_routing

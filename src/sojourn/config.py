@@ -63,6 +63,11 @@ Offered: concurrency, learning-rate.
         """The sub-table ``key`` as a ``Table`` of its own."""
         return Table(self.take(key, dict, **default), f"{self.where}: [{key}]")
 
+    def optional_table(self, key: str) -> "Table | None":
+        """The sub-table ``key``, or ``None`` where there is none."""
+        values = self.take(key, dict, default=None)
+        return None if values is None else Table(values, f"{self.where}: [{key}]")
+
     def tables(self, key: str, **default: Any) -> "list[Table]":
         """The array of tables ``[[key]]``."""
         entries = self.take(key, list, **default)

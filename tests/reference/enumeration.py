@@ -26,7 +26,7 @@ def states(clients: int, tasks: int) -> Iterator[tuple[int, ...]]:
 def distribution(
     loads: list[Fraction], tasks: int
 ) -> tuple[Fraction, dict[tuple[int, ...], Fraction]]:
-    """Equation (5): the normalising constant and the probability of each state."""
+    """Equation (4): the normalising constant and the probability of each state."""
     weights = {}
     for state in states(len(loads), tasks):
         weight = Fraction(1)

@@ -26,7 +26,7 @@ class Analysis:
     def relative_delay(self) -> FloatArray:
         r""":math:`E[D_i]`, which includes the chance :math:`p_i` that the task is sent to client i.
 
-        Equal to ``mean_tasks``: the paper's Theorem 1, equation (7).
+        Equal to ``mean_tasks``: the paper's Theorem 3.1, equation (6).
         """
         return self.mean_tasks
 
@@ -52,7 +52,7 @@ def analyze(network: Network, *, engine: Engine = "auto") -> Analysis:
         E[\xi_i] = \lambda \rho_i (1 + E[X_i]), \quad P(\xi_i > 0) = \lambda \rho_i
 
     The relative delays sum to :math:`m - 1` over the clients. Cost: O(k) for large m.
-    Paper: Proposition 1, Theorem 1 (7) and (9), Proposition 2 (13).
+    Paper: Proposition 2.1 (4), Theorem 3.1 (6) and (8), Proposition 4.1 (12).
 
     >>> from sojourn.network import Fleet, balanced_routing
     >>> fleet = Fleet([1.0, 2.0])
@@ -74,8 +74,8 @@ def analyze(network: Network, *, engine: Engine = "auto") -> Analysis:
 def covariance(network: Network, *, engine: Engine = "auto") -> FloatArray:
     r""":math:`\mathrm{Cov}[X_i, X_j]` between all clients, shape ``(n, n)``, at population m - 1.
 
-    Every row sums to zero, since the tasks are constant in number. Corrects the paper's (10) on the
-    diagonal. The gradient of the delays is this matrix divided by :math:`p_j`, equation (8). Cost:
+    Every row sums to zero, since the tasks are constant in number. Corrects the paper's (9) on the
+    diagonal. The gradient of the delays is this matrix divided by :math:`p_j`, equation (7). Cost:
     O(k) steady states; nobody needs it for gradients of the bounds.
 
     >>> from sojourn.network import Fleet

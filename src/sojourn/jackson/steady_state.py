@@ -42,7 +42,7 @@ def steady_state(
     ``concurrency`` is :math:`m`. The contour falls back to mean-value analysis when its own error
     flag says so, even if it was asked for. Cost: O(km) or O(k).
 
-    Paper: Proposition 1 and Theorem 1, equations (7) to (10).
+    Paper: Proposition 2.1 (4), Theorem 3.1 (8) and (9), Proposition 4.1 (12).
 
     >>> state = steady_state(np.array([0.5, 0.5]), np.array([1, 1]), 3)
     >>> state.throughput, state.mean_tasks.tolist()

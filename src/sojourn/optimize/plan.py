@@ -1,0 +1,214 @@
+"""A plan: routing, concurrency and learning rate, with what theory predicts for them."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sojourn.bounds import horizon, max_learning_rate, penalties, per_round
+from sojourn.errors import Unreachable
+from sojourn.jackson import analyze
+from sojourn.network import (
+    ROUTINGS,
+    Fleet,
+    IntArray,
+    Network,
+    check_concurrency,
+    named_routing,
+)
+from sojourn.optimize.concurrency import optimize_concurrency
+from sojourn.optimize.objectives import (
+    Objective,
+    PerRound,
+    PerTime,
+    TimeBudget,
+    TimeToAccuracy,
+)
+from sojourn.optimize.routing import Progress, optimize_routing
+from sojourn.provenance import provenance
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What theory says of one network, at a learning rate and a number of rounds."""
+
+    throughput: float
+    mean_staleness: float
+    worst_staleness: float
+    per_round: float | None
+    per_time: float | None
+    time_to_accuracy: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What to do with a fleet: which client gets how many tasks, how many at once, how fast to learn.
+
+    ``network`` may have more classes than ``fleet``: the best routing may single out clients of a
+    class; ``parents`` gives the fleet's class of each. ``learning_rate`` is ``None`` only when the
+    objective says nothing about learning.
+    """
+
+    fleet: Fleet
+    objective: Objective
+    network: Network
+    parents: IntArray
+    learning_rate: float | None
+    value: float
+    provenance: dict[str, Any]
+
+    @property
+    def concurrency(self) -> int:
+        return self.network.concurrency
+
+    @property
+    def is_guarantee(self) -> bool | None:
+        """Whether the learning rate is within ``max_learning_rate``; ``None`` without constants."""
+        constants = self.objective.constants
+        if constants is None or self.learning_rate is None:
+            return None
+        return self.learning_rate <= max_learning_rate(self.network, constants)
+
+    @property
+    def rounds(self) -> float | None:
+        """The number of rounds that the objective speaks of; ``None`` if it speaks of none."""
+        return _rounds(self.objective, self.network, self.learning_rate)
+
+    def predict(self, network: Network | None = None) -> Prediction:
+        """Theory's figures for the plan, or for another network at the plan's learning rate and rounds."""
+        return predict(
+            self.network if network is None else network,
+            self.objective,
+            learning_rate=self.learning_rate,
+            rounds=self.rounds,
+        )
+
+    def comparison(self) -> dict[str, Prediction]:
+        """The plan beside uniform, balanced and square-root routing at the same concurrency."""
+        rows = {
+            name: self.predict(
+                Network(self.fleet, named_routing(name, self.fleet), self.concurrency)
+            )
+            for name in ROUTINGS
+        }
+        return {**rows, "plan": self.predict()}
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as TOML that a person can read and edit."""
+        from sojourn.optimize.plan_file import write_plan
+
+        write_plan(self, path)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "Plan":
+        """Read a plan back; a missing, misspelt or impossible entry raises ``InvalidFile``."""
+        from sojourn.optimize.plan_file import read_plan
+
+        return read_plan(path)
+
+    def __repr__(self) -> str:
+        rate = "" if self.learning_rate is None else f", learning rate {self.learning_rate:.4g}"
+        return (
+            f"Plan({self.fleet.size} clients, concurrency {self.concurrency}{rate}: "
+            f"{self.objective.name} {self.value:.6g})"
+        )
+
+
+def plan(
+    fleet: Fleet,
+    objective: Objective,
+    *,
+    concurrency: int | None = None,
+    learning_rate: float | None = None,
+    routing: ArrayLike | str | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """The best way to drive ``fleet``: whatever is left ``None`` is optimised, jointly.
+
+    ``routing`` may be a closed-form name or a probability per client of each class. A learning rate
+    given here goes before the objective's. For a fleet of many distinct speeds see
+    ``group_clients``.
+
+    >>> from sojourn.bounds import LearningConstants
+    >>> from sojourn.network import built_in_fleet
+    >>> constants = LearningConstants(initial_gap=2.3, smoothness=10, gradient_noise=1, heterogeneity=1)
+    >>> plan(built_in_fleet("three-clusters"), TimeToAccuracy(constants, accuracy=0.5))
+    Plan(30 clients, concurrency 7, learning rate 0.0002036: time-to-accuracy 538736)
+    """
+    wanted = objective if learning_rate is None else objective.with_learning_rate(learning_rate)
+    parents = np.arange(fleet.classes)
+    if concurrency is not None:
+        concurrency = check_concurrency(concurrency)
+    if routing is None and concurrency is not None:
+        solution = optimize_routing(fleet, concurrency, wanted, progress=progress)
+        network, parents = solution.network, solution.parents
+    elif routing is not None and concurrency is not None:
+        vector = named_routing(routing, fleet) if isinstance(routing, str) else routing
+        network = Network(fleet, vector, concurrency)
+    else:
+        best = optimize_concurrency(fleet, wanted, routing=routing, progress=progress)
+        network, parents = best.network, best.parents
+    evaluation = wanted.evaluate(network)
+    return Plan(
+        fleet=fleet,
+        objective=wanted,
+        network=network,
+        parents=parents,
+        learning_rate=evaluation.learning_rate,
+        value=evaluation.value,
+        provenance=provenance(
+            concurrency=concurrency,
+            learning_rate=learning_rate,
+            routing=routing if isinstance(routing, str) else None,
+        ),
+    )
+
+
+def predict(
+    network: Network,
+    objective: Objective,
+    *,
+    learning_rate: float | None,
+    rounds: float | None,
+) -> Prediction:
+    """Throughput, staleness and bounds of a network, as far as the objective's constants allow."""
+    analysis, constants = analyze(network), objective.constants
+    g = time = None
+    if constants is not None and learning_rate is not None and rounds is not None:
+        g = per_round(penalties(network), constants, learning_rate=learning_rate, rounds=rounds)
+    if isinstance(objective, TimeToAccuracy):
+        time = _time_to_accuracy(network, objective)
+    return Prediction(
+        throughput=analysis.throughput,
+        mean_staleness=network.concurrency - 1.0,
+        worst_staleness=float(analysis.staleness.max()),
+        per_round=None if g is None else g.value,
+        per_time=None if g is None else g.value / analysis.throughput,
+        time_to_accuracy=time,
+    )
+
+
+def _time_to_accuracy(network: Network, objective: TimeToAccuracy) -> float:
+    try:
+        return objective.evaluate(network).value
+    except Unreachable:
+        return math.inf
+
+
+def _rounds(objective: Objective, network: Network, learning_rate: float | None) -> float | None:
+    if isinstance(objective, PerRound | PerTime):
+        return objective.rounds
+    if isinstance(objective, TimeBudget):
+        return objective.time * analyze(network).throughput
+    if isinstance(objective, TimeToAccuracy):
+        return horizon(
+            penalties(network),
+            objective.constants,
+            accuracy=objective.accuracy,
+            guaranteed=objective.guaranteed,
+            learning_rate=learning_rate,
+        ).value
+    return None

@@ -1,0 +1,196 @@
+"""Plans on disk: TOML with one line per class."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from sojourn.bounds import LearningConstants
+from sojourn.config import Table
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.files import replacing
+from sojourn.network import Fleet, IntArray, Network
+from sojourn.optimize.objectives import (
+    Objective,
+    PerRound,
+    PerTime,
+    Throughput,
+    TimeBudget,
+    TimeToAccuracy,
+)
+from sojourn.optimize.plan import Plan
+from sojourn.version import __version__
+
+CONSTANTS = ("initial-gap", "smoothness", "gradient-noise", "heterogeneity")
+
+
+def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write ``plan`` as TOML, atomically."""
+    fleet, network = plan.fleet, plan.network
+    split = fleet.classes != network.fleet.classes
+    rows = []
+    for k in range(network.fleet.classes):
+        row: dict[str, Any] = {}
+        if network.fleet.names is not None:
+            row["name"] = network.fleet.names[k]
+        row["count"] = int(network.fleet.counts[k])
+        row["service-rate"] = float(network.fleet.service_rates[k])
+        row["routing"] = float(network.routing[k])
+        if split:
+            row["fleet-class"] = int(plan.parents[k]) + 1
+            if fleet.names is not None:
+                row["of"] = fleet.label(int(plan.parents[k]))
+        rows.append("  { " + ", ".join(_item(key, value) for key, value in row.items()) + " },")
+    head: dict[str, Any] = {"concurrency": plan.concurrency}
+    if plan.learning_rate is not None:
+        head["learning-rate"] = plan.learning_rate
+    prediction = plan.predict()
+    predicted = {
+        "value": plan.value,
+        "throughput": prediction.throughput,
+        "mean-staleness": prediction.mean_staleness,
+        "worst-staleness": prediction.worst_staleness,
+    }
+    tail: dict[str, Any] = {"objective": _objective_table(plan.objective)}
+    if plan.objective.constants is not None:
+        constants = plan.objective.constants
+        tail["constants"] = {key: getattr(constants, key.replace("-", "_")) for key in CONSTANTS}
+    tail["predicted"] = predicted
+    tail["provenance"] = plan.provenance
+    text = "\n".join(
+        [
+            f"# A plan by sojourn {__version__}: who gets which share of the tasks, how many at once.",
+            "# Edit it as you like: it is checked when it is read, and [predicted] computed anew.",
+            "",
+            tomli_w.dumps(head).rstrip(),
+            "",
+            "# routing is the probability of each single client of a class.",
+            "classes = [",
+            *rows,
+            "]",
+            "",
+            tomli_w.dumps(tail),
+        ]
+    )
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan, checking every key and value."""
+    table = Table.read(os.fspath(path))
+    concurrency = table.take("concurrency", int)
+    learning_rate = table.take("learning-rate", float, default=None)
+    rows = table.tables("classes")
+    constants = _read_constants(table)
+    objective = _read_objective(table.table("objective"), constants)
+    table.take("predicted", dict, default=None)
+    origin = table.take("provenance", dict, default={})
+    table.close()
+    try:
+        fleet, network, parents = _read_classes(rows, concurrency)
+        fixed = objective if learning_rate is None else objective.with_learning_rate(learning_rate)
+        value = fixed.evaluate(network).value
+    except InvalidFile:
+        raise
+    except InvalidInput as error:
+        raise InvalidFile(f"{path}: {error}") from error
+    return Plan(
+        fleet=fleet,
+        objective=objective,
+        network=network,
+        parents=parents,
+        learning_rate=learning_rate,
+        value=value,
+        provenance=origin,
+    )
+
+
+def _read_classes(rows: list[Table], concurrency: int) -> tuple[Fleet, Network, IntArray]:
+    names, counts, rates, routing, parents, origins = [], [], [], [], [], []
+    for place, row in enumerate(rows, start=1):
+        names.append(row.take("name", str, default=None))
+        counts.append(row.take("count", int))
+        rates.append(row.take("service-rate", float))
+        routing.append(row.take("routing", float))
+        parents.append(row.take("fleet-class", int, default=place) - 1)
+        origins.append(row.take("of", str, default=names[-1]))
+        row.close()
+    if not rows:
+        raise InvalidInput("classes is empty: a plan needs at least one class of clients")
+    split = Fleet(rates, counts, None if None in names else names)
+    network = Network(split, routing, concurrency)
+    of = np.array(parents)
+    if set(parents) != set(range(int(of.max()) + 1)):
+        raise InvalidInput("fleet-class must number the fleet's classes from 1 on without a gap")
+    firsts = [parents.index(k) for k in range(int(of.max()) + 1)]
+    if not np.array_equal(split.service_rates, split.service_rates[firsts][of]):
+        raise InvalidInput("clients of one fleet-class must have one service-rate")
+    whole = Fleet(
+        split.service_rates[firsts],
+        np.bincount(of, weights=split.counts),
+        None if None in origins else [origins[k] for k in firsts],
+    )
+    return whole, network, of
+
+
+def _read_constants(table: Table) -> LearningConstants | None:
+    inner = table.optional_table("constants")
+    if inner is None:
+        return None
+    values = {key.replace("-", "_"): inner.take(key, float) for key in CONSTANTS}
+    inner.close()
+    try:
+        return LearningConstants(**values)
+    except InvalidInput as error:
+        raise InvalidFile(f"{inner.where}: {error}") from error
+
+
+def _objective_table(objective: Objective) -> dict[str, Any]:
+    table: dict[str, Any] = {"name": objective.name}
+    for key in ("accuracy", "guaranteed", "rounds", "time", "learning_rate"):
+        value = getattr(objective, key, None)
+        if value is not None:
+            table[key.replace("_", "-")] = value
+    return table
+
+
+def _read_objective(table: Table, constants: LearningConstants | None) -> Objective:
+    name = table.take("name", str)
+    if name not in OBJECTIVES:
+        raise InvalidFile(f"{table.where}: {UnknownName('objective', name, OBJECTIVES)}")
+    if name == "throughput":
+        table.close()
+        return Throughput()
+    if constants is None:
+        raise InvalidFile(f"{table.where}: the objective {name} needs a table [constants]")
+    try:
+        objective = OBJECTIVES[name](table, constants)
+    except InvalidFile:
+        raise
+    except InvalidInput as error:
+        raise InvalidFile(f"{table.where}: {error}") from error
+    table.close()
+    return objective
+
+
+def _rate(table: Table) -> float | None:
+    rate: float | None = table.take("learning-rate", float, default=None)
+    return rate
+
+
+OBJECTIVES: dict[str, Callable[[Table, LearningConstants], Objective]] = {
+    "per-round": lambda t, c: PerRound(c, _rate(t), t.take("rounds", float)),
+    "per-time": lambda t, c: PerTime(c, _rate(t), t.take("rounds", float)),
+    "time-to-accuracy": lambda t, c: TimeToAccuracy(
+        c, t.take("accuracy", float), t.take("guaranteed", bool, default=False), _rate(t)
+    ),
+    "time-budget": lambda t, c: TimeBudget(c, t.take("time", float), _rate(t)),
+    "throughput": lambda t, c: Throughput(),
+}
+
+
+def _item(key: str, value: Any) -> str:
+    return tomli_w.dumps({key: value}).strip()

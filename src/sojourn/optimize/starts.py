@@ -1,0 +1,120 @@
+"""Where descents begin: closed-form routings, and pace-setters split off their class."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sojourn.network import ROUTINGS, Fleet, FloatArray, IntArray, named_routing
+
+PACE_SETTERS = (1, 2, 3)
+"""How many clients are split off together."""
+PACE_SETTER_MASS = (0.25, 0.6)
+"""How much probability they get together."""
+MOST_PLACES = 6
+"""At how many places, evenly spread over the order of speed, pace-setters are tried."""
+MANY_CLASSES = 2000
+"""From here on a descent takes seconds: fewer starts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A routing to descend from, on a fleet whose classes may be parts of those of ``whole``.
+
+    ``parents`` gives for each class of ``fleet`` the class of ``whole`` it belongs to; ``group``
+    maps classes of ``whole`` to the number of their clients that set the pace, around ``place`` in
+    the order of speed.
+    """
+
+    name: str
+    whole: Fleet
+    fleet: Fleet
+    parents: IntArray
+    routing: FloatArray
+    group: dict[int, int] = field(default_factory=dict)
+    place: int = -1
+
+
+def closed_form_starts(fleet: Fleet) -> Iterator[Start]:
+    """Uniform, balanced and square-root routing of the fleet as it is."""
+    for name in ROUTINGS:
+        yield Start(name, fleet, fleet, np.arange(fleet.classes), named_routing(name, fleet))
+
+
+def pace_setter_starts(fleet: Fleet, routing: FloatArray) -> Iterator[Start]:
+    """One or a few clients of like speed at high probability, the others as in ``routing``.
+
+    The bounds have minima where a few clients set the pace and hold most of the tasks; which
+    clients, and how many, no descent from a symmetric point can find.
+    """
+    few = fleet.classes >= MANY_CLASSES
+    number_of_places = 3 if few else MOST_PLACES
+    places = np.linspace(0, fleet.classes - 1, number_of_places).round().astype(int)
+    for place in np.unique(places):
+        for number in PACE_SETTERS[: 1 if few else None]:
+            for mass in PACE_SETTER_MASS[: 1 if few else None]:
+                yield from _pace_setters(fleet, routing, int(place), number, mass)
+
+
+def neighbouring_pace_setters(fleet: Fleet, routing: FloatArray, best: Start) -> Iterator[Start]:
+    """One client more or fewer than the pace-setters of ``best``, and those next to them in speed."""
+    number = sum(best.group.values())
+    moves = [(0, 1), (0, -1)]
+    if fleet.classes < MANY_CLASSES:
+        moves += [(-1, 0), (1, 0), (-2, 0), (2, 0)]
+    for shift, more in moves:
+        place = best.place + shift
+        if 0 <= place < fleet.classes and number + more >= 1:
+            yield from _pace_setters(fleet, routing, place, number + more, PACE_SETTER_MASS[0])
+
+
+def _pace_setters(
+    fleet: Fleet, routing: FloatArray, place: int, number: int, mass: float
+) -> Iterator[Start]:
+    """``number`` clients around ``place`` in the order of speed share ``mass``; nothing if all do."""
+    if number >= fleet.size:
+        return
+    group = _nearest_in_speed(fleet, place, number)
+    split = [k for k, taken in group.items() if taken < fleet.counts[k]]
+    counts, p = fleet.counts.copy(), routing.copy()
+    for k, taken in group.items():
+        counts[k] -= taken
+    p *= (1.0 - mass) / (counts @ p)
+    for k in group:
+        if counts[k] == 0:
+            counts[k], p[k] = group[k], mass / number
+    parents = np.concatenate([np.arange(fleet.classes), np.array(split, dtype=np.int64)])
+    names = None
+    if fleet.names is not None or split:
+        names = [fleet.label(int(k)) for k in parents]
+        for part, k in enumerate(split, start=fleet.classes):
+            names[part] += f", {group[k]} of {fleet.counts[k]}"
+            names[k] += ", the others"
+    yield Start(
+        name=f"{number} pace-setter{'s' if number > 1 else ''} at {mass:g}: "
+        + " and ".join(fleet.label(k) for k in group),
+        whole=fleet,
+        fleet=Fleet(
+            fleet.service_rates[parents],
+            np.concatenate([counts, np.array([group[k] for k in split], dtype=np.int64)]),
+            names,
+        ),
+        parents=parents,
+        routing=np.append(p, [mass / number] * len(split)),
+        group=group,
+        place=place,
+    )
+
+
+def _nearest_in_speed(fleet: Fleet, place: int, number: int) -> dict[int, int]:
+    """``number`` clients of the class at ``place`` in the order of speed, then of its neighbours."""
+    order = np.argsort(fleet.service_rates, kind="stable")
+    group: dict[int, int] = {}
+    low, high, left = place, place + 1, number
+    while left:
+        down = low >= 0 and (high >= fleet.classes or place - low <= high - place - 1)
+        k = int(order[low] if down else order[high])
+        low, high = (low - 1, high) if down else (low, high + 1)
+        group[k] = min(left, int(fleet.counts[k]))
+        left -= group[k]
+    return group
