@@ -78,7 +78,7 @@ def staleness_figure(name: str, networks: Mapping[str, Network]) -> Figure:
         series.append(Series(strategy, place, theory, kind="bars", label=strategy))
         shift = (k - (len(networks) - 1) / 2) * 0.72 / len(networks)
         series.append(
-            Series("paper", place + shift, simulated, kind="points", label=f"{strategy}, simulated")
+            Series("simulation", place + shift, simulated, kind="points")
         )
         alt.append(
             f"{strategy} {theory[0]:,.0f} for the slowest, {theory[-1]:,.0f} for the fastest"

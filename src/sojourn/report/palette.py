@@ -26,6 +26,7 @@ _INKS = {
     "h-optimal": Ink("#0064a4", "#5cb6f2"),
     "h-printed": Ink("#2a7f9e", "#8fd6ea", "dot"),
     "paper": Ink("#111827", "#e8ebf0", "dot"),
+    "simulation": Ink("#111827", "#e8ebf0", "dot"),
 }
 _SPARE = (
     Ink("#0064a4", "#5cb6f2"),
@@ -65,5 +66,6 @@ def label(name: str, *, mark_ours: bool = False) -> str:
     >>> label("g-optimal"), label("square-root", mark_ours=True)
     ('p*G', 'square-root (ours)')
     """
-    text = _LABELS.get(name, name)
+    stem, comma, rest = name.partition(", ")
+    text = _LABELS.get(stem, stem) + comma + rest
     return f"{text} (ours)" if mark_ours and name in OURS else text

@@ -1,0 +1,256 @@
+"""Claim 5: the routing that minimises H for three clusters, and the rounds it completes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sojourn.bounds import per_round_bound, per_time_bound
+from sojourn.config import Table
+from sojourn.jackson import analyze
+from sojourn.network import (
+    FloatArray,
+    Network,
+    balanced_routing,
+    built_in_fleet,
+    square_root_routing,
+    uniform_routing,
+)
+from sojourn.optimize.descent import adam, lbfgs
+from sojourn.optimize.objectives import PerRound, PerTime, Throughput
+from sojourn.optimize.routing import optimize_routing
+from sojourn.report.figure import Figure, Series, Table as ReportTable, View
+from sojourn.report.palette import label
+from sojourn.report.verdict import Outcome
+from sojourn.reproduce.checks import close, holds
+from sojourn.reproduce.claims import Judged
+from sojourn.reproduce.parameters import take_constants, take_numbers
+from sojourn.simulation.simulate import simulate
+
+LEAST = 0.01
+ONE_ORDER = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One routing: its classes' probabilities, bounds, and rounds by theory and simulation."""
+
+    routing: FloatArray
+    per_round: float
+    per_time: float
+    steady_rounds: float
+    simulated_rounds: float
+
+
+@dataclass(frozen=True, eq=False)
+class PerTimeOptimum:
+    """All routings by name, the path of the paper's descent, and what the paper says."""
+
+    entries: Mapping[str, Entry]
+    path: FloatArray
+    nearest_step: int
+    distance: float
+    said: Mapping[str, float]
+    tolerance: float
+
+
+def compute(parameters: Table) -> PerTimeOptimum:
+    """Optimise, follow the paper's descent, count rounds."""
+    constants = take_constants(parameters)
+    fleet = built_in_fleet(parameters.take("fleet", str))
+    m = parameters.take("concurrency", int)
+    learning_rate = parameters.take("learning-rate", float)
+    time = parameters.take("time", float)
+    replicates = parameters.take("replicates", int)
+    printed = np.array(take_numbers(parameters, "printed"))
+    steps = parameters.take("adam-steps", int)
+    tolerance = parameters.take("tolerance", float)
+    keys = ("balanced", "uniform", "printed", "per-round")
+    said = {key: parameters.take(f"rounds-{key}", float) for key in keys}
+    parameters.close()
+
+    per_time = PerTime(constants, learning_rate=learning_rate, rounds=0)
+    per_round = PerRound(constants, learning_rate=learning_rate, rounds=0)
+    uniform = uniform_routing(fleet)
+    networks = {
+        "uniform": Network(fleet, uniform, m),
+        "balanced": Network(fleet, balanced_routing(fleet), m),
+        "square-root": Network(fleet, square_root_routing(fleet), m),
+        "h-printed": Network(fleet, printed / (fleet.counts @ printed), m),
+        "h-optimal, symmetric": lbfgs(fleet, m, per_time, uniform).network,
+        "h-optimal": optimize_routing(fleet, m, per_time).network,
+        "g-optimal, symmetric": lbfgs(fleet, m, per_round, uniform).network,
+        "g-optimal": optimize_routing(fleet, m, per_round).network,
+        "most throughput": optimize_routing(fleet, m, Throughput()).network,
+    }
+    given = {"learning_rate": learning_rate, "rounds": 0}
+    entries = {
+        name: Entry(
+            routing=network.routing,
+            per_round=per_round_bound(network, constants, **given).value,
+            per_time=per_time_bound(network, constants, **given).value,
+            steady_rounds=time * analyze(network).throughput,
+            simulated_rounds=mean_rounds_within(network, time, replicates),
+        )
+        for name, network in networks.items()
+    }
+    descent = adam(fleet, m, per_time, uniform, steps=steps)
+    nearest = int(np.argmin(np.abs(descent.path - entries["h-printed"].per_time)))
+    there = adam(fleet, m, per_time, uniform, steps=max(nearest, 1)).network.routing
+    distance = float(np.abs(there / networks["h-printed"].routing - 1.0).max())
+    return PerTimeOptimum(entries, descent.path, nearest, distance, said, tolerance)
+
+
+def mean_rounds_within(network: Network, time: float, replicates: int) -> float:
+    """Mean number of rounds within ``time`` from m/n tasks per client."""
+    counts = [simulate(network, time=time, seed=seed).rounds for seed in range(replicates)]
+    return float(np.mean(counts))
+
+
+def judge(results: PerTimeOptimum) -> dict[str, Judged]:
+    """The seven statements."""
+    entries, tolerance = results.entries, results.tolerance
+    printed, best = entries["h-printed"], entries["h-optimal"]
+    symmetric = entries["h-optimal, symmetric"]
+    slow, medium, fast = (float(p) for p in symmetric.routing)
+    per_round = entries["g-optimal"], entries["g-optimal, symmetric"]
+    most = entries["most throughput"].steady_rounds / entries["balanced"].steady_rounds
+    return {
+        "minimum": Judged(
+            f"H is {printed.per_time:.1f} at the printed vector and {best.per_time:.4f} at the best "
+            f"found ({symmetric.per_time:.2f} if equal clients are treated equally). A descent like "
+            f"the paper's passes within {results.distance:.1%} of the printed vector at step "
+            f"{results.nearest_step:,} and goes on.",
+            holds(printed.per_time <= (1 + LEAST) * best.per_time),
+        ),
+        "order": Judged(
+            f"{slow:.5f}, {medium:.5f} and {fast:.5f} per slow, medium and fast client.",
+            holds(slow < medium < fast <= ONE_ORDER * medium),
+        ),
+        **{
+            name: Judged(
+                _rounds(entries[name]),
+                close(entries[name].steady_rounds, results.said[name], relative=tolerance),
+            )
+            for name in ("balanced", "uniform")
+        },
+        "printed": Judged(
+            _rounds(printed), _any_close(_both(printed), results.said["printed"], tolerance)
+        ),
+        "per-round": Judged(
+            f"Best minimum: {_rounds(per_round[0])} Symmetric point: {_rounds(per_round[1])}",
+            _any_close(
+                [*_both(per_round[0]), *_both(per_round[1])], results.said["per-round"], tolerance
+            ),
+        ),
+        "throughput": Judged(
+            f"The fastest routing found completes {entries['most throughput'].steady_rounds:,.0f} "
+            f"rounds, {most:.2f} times as many.",
+            holds(most <= 1 + tolerance),
+        ),
+    }
+
+
+def figures(results: PerTimeOptimum) -> tuple[Figure, ...]:
+    """The path of the descent with the printed vector on it, and the rounds."""
+    printed, best = results.entries["h-printed"].per_time, results.entries["h-optimal"].per_time
+    steps = np.arange(results.path.size, dtype=np.float64)
+    shown = np.unique(np.linspace(0, steps.size - 1, 400).astype(int))
+    path = View(
+        "steps of Adam from uniform routing",
+        "H",
+        (
+            Series("h-printed", steps[shown], results.path[shown], label="the paper's descent"),
+            Series("h-optimal", [0, steps[-1]], [best, best], label="lowest H found"),
+            Series(
+                "paper",
+                [results.nearest_step],
+                [printed],
+                kind="points",
+                label="printed vector",
+                text=("printed p*H",),
+            ),
+        ),
+        log_y=True,
+    )
+    compared = [("uniform", "uniform"), ("balanced", "balanced"), ("h-printed", "printed")]
+    compared.append(("g-optimal", "per-round"))
+    place = np.arange(len(compared))
+    rounds = View(
+        "routing",
+        "rounds in 3 000 units of time",
+        (
+            Series("paper", place, [results.said[key] for _, key in compared], kind="bars"),
+            Series(
+                "h-optimal",
+                place,
+                [results.entries[name].steady_rounds for name, _ in compared],
+                kind="bars",
+                label="exact, steady state",
+            ),
+            Series(
+                "square-root",
+                place,
+                [results.entries[name].simulated_rounds for name, _ in compared],
+                kind="bars",
+                label="simulated from one task per client",
+            ),
+        ),
+        log_y=True,
+        categories=tuple(label(name) for name, _ in compared),
+    )
+    return (
+        Figure(
+            "claim-5-descent",
+            "H along the paper's descent",
+            f"H falls from {results.path[0]:.0f} to {results.path[-1]:.0f}; the printed vector has "
+            f"H = {printed:.0f} and lies on the path at step {results.nearest_step:,}, long before "
+            f"the end. The lowest H found is {best:.1f}.",
+            (path,),
+        ),
+        Figure(
+            "claim-5-rounds",
+            "Rounds within 3 000 units of time",
+            "; ".join(
+                f"{label(name)}: the paper {results.said[key]:,.0f}, steady state "
+                f"{results.entries[name].steady_rounds:,.0f}"
+                for name, key in compared
+            )
+            + ".",
+            (rounds,),
+        ),
+    )
+
+
+def tables(results: PerTimeOptimum) -> tuple[ReportTable, ...]:
+    """Every routing with its bounds and rounds."""
+    rows = tuple(
+        (
+            label(name),
+            _distinct(entry.routing),
+            f"{entry.per_time:.8g}",
+            f"{entry.per_round:.8g}",
+            f"{entry.steady_rounds:,.0f}",
+            f"{entry.simulated_rounds:,.0f}",
+        )
+        for name, entry in results.entries.items()
+    )
+    columns = ("routing", "probabilities", "H", "G", "rounds, steady state", "rounds, simulated")
+    note = "Simulated from one task per client, mean of many runs."
+    return (ReportTable(columns, rows, title="Routings", note=note),)
+
+
+def _distinct(routing: FloatArray) -> str:
+    return " / ".join(f"{p:.4g}" for p in routing)
+
+
+def _rounds(entry: Entry) -> str:
+    return f"{entry.steady_rounds:,.0f} in steady state, {entry.simulated_rounds:,.0f} simulated."
+
+
+def _both(entry: Entry) -> tuple[float, float]:
+    return entry.steady_rounds, entry.simulated_rounds
+
+
+def _any_close(found: Sequence[float], said: float, tolerance: float) -> Outcome:
+    return holds(any(close(value, said, relative=tolerance) == "reproduces" for value in found))

@@ -1,0 +1,101 @@
+"""Claim 1: the staleness term of G for two clients, against the routing of the slow one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from sojourn.bounds import LearningConstants, per_round_bound
+from sojourn.config import Table
+from sojourn.network import Fleet, FloatArray, Network
+from sojourn.report.figure import Figure, Series, Table as ReportTable, View
+from sojourn.reproduce.checks import holds
+from sojourn.reproduce.claims import Judged
+from sojourn.reproduce.parameters import take_constants, take_numbers
+
+GRID = np.linspace(0.02, 0.99, 195)
+
+
+@dataclass(frozen=True, eq=False)
+class ThirdTerm:
+    """The term on the grid for every pair of speeds, and where it is least."""
+
+    almost_all: float
+    curves: Mapping[str, FloatArray]
+    minima: Mapping[str, tuple[float, float]]
+
+
+def compute(parameters: Table) -> ThirdTerm:
+    """The term on a grid of probabilities, and its minimum, for every pair of speeds."""
+    constants = take_constants(parameters)
+    concurrency = parameters.take("concurrency", int)
+    learning_rate = parameters.take("learning-rate", float)
+    slow = parameters.take("slow", float)
+    almost_all = parameters.take("almost-all", float)
+    fleets = {
+        f"{slow:g} and {fast:g}": Fleet([slow, fast]) for fast in take_numbers(parameters, "fast")
+    }
+    parameters.close()
+
+    def term(fleet: Fleet, probability: float) -> float:
+        network = Network(fleet, [probability, 1.0 - probability], concurrency)
+        return _staleness(network, constants, learning_rate)
+
+    curves = {name: np.array([term(fleet, p) for p in GRID]) for name, fleet in fleets.items()}
+    minima = {}
+    for name, fleet in fleets.items():
+        best = float(GRID[np.argmin(curves[name])])
+        bounds = (best - 0.01, min(best + 0.01, 0.9999))
+        found = minimize_scalar(
+            lambda p, fleet=fleet: term(fleet, p), bounds=bounds, method="bounded"
+        )
+        minima[name] = (float(found.x), float(found.fun))
+    return ThirdTerm(almost_all, curves, minima)
+
+
+def judge(results: ThirdTerm) -> dict[str, Judged]:
+    """Whether every curve falls and rises, and whether its minimum is at the slow client."""
+    both_ways = all(
+        bool((np.diff(curve) < 0).any() and (np.diff(curve) > 0).any())
+        for curve in results.curves.values()
+    )
+    where = [probability for probability, _ in results.minima.values()]
+    found = ", ".join(f"{p:.1%} for speeds {name}" for name, (p, _) in results.minima.items())
+    return {
+        "non-monotonic": Judged(
+            "It falls, then rises, for every pair of speeds."
+            if both_ways
+            else "It is monotonic for some pair of speeds.",
+            holds(both_ways),
+        ),
+        "slow": Judged(f"Least at {found}.", holds(min(where) >= results.almost_all)),
+    }
+
+
+def figures(results: ThirdTerm) -> tuple[Figure, ...]:
+    """The paper's Figure 1."""
+    curves = [Series(f"speeds {name}", GRID, curve) for name, curve in results.curves.items()]
+    lowest = Series(
+        "minimum",
+        [p for p, _ in results.minima.values()],
+        [value for _, value in results.minima.values()],
+        kind="points",
+        label="minimum",
+    )
+    view = View("probability of the slow client", "third term of G", (*curves, lowest), log_y=True)
+    places = ", ".join(f"{p:.0%} ({name})" for name, (p, _) in results.minima.items())
+    alt = f"Each curve falls to a minimum near the slow client and rises again: {places}."
+    return (Figure("claim-1-third-term", "Third term of G", alt, (view,), wide=True),)
+
+
+def tables(results: ThirdTerm) -> tuple[ReportTable, ...]:
+    """The minima."""
+    rows = tuple((name, f"{p:.4f}", f"{value:.4f}") for name, (p, value) in results.minima.items())
+    columns = ("speeds", "best probability of the slow client", "third term there")
+    return (ReportTable(columns, rows, title="Minima"),)
+
+
+def _staleness(network: Network, constants: LearningConstants, learning_rate: float) -> float:
+    bound = per_round_bound(network, constants, learning_rate=learning_rate, rounds=0)
+    return bound.terms["staleness"]
