@@ -35,9 +35,11 @@ def _common(
 
 from sojourn.cli import (  # noqa: E402  the commands register themselves on `app`
     analyze,
+    report,
+    train,
 )
 
-__all__ = ["analyze", "app", "main"]
+__all__ = ["analyze", "app", "main", "report", "train"]
 
 
 def main() -> None:
