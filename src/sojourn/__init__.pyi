@@ -32,6 +32,7 @@ from .network import (
 from .optimize import (
     Attempt as Attempt,
     ConcurrencySolution as ConcurrencySolution,
+    Frontier as Frontier,
     Grouping as Grouping,
     Objective as Objective,
     PerRound as PerRound,
@@ -42,10 +43,13 @@ from .optimize import (
     Throughput as Throughput,
     TimeBudget as TimeBudget,
     TimeToAccuracy as TimeToAccuracy,
+    Worth as Worth,
+    frontier as frontier,
     group_clients as group_clients,
     optimize_concurrency as optimize_concurrency,
     optimize_routing as optimize_routing,
     plan as plan,
+    sensitivity as sensitivity,
 )
 from .simulation.estimates import Estimate as Estimate, Estimates as Estimates
 from .simulation.laws import Law as Law

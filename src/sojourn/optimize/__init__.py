@@ -1,6 +1,7 @@
 """Routing, concurrency and learning rate that are best for an objective: a plan."""
 
 from sojourn.optimize.concurrency import ConcurrencySolution, optimize_concurrency
+from sojourn.optimize.frontier import Frontier, frontier
 from sojourn.optimize.grouping import Grouping, group_clients
 from sojourn.optimize.objectives import (
     Objective,
@@ -10,12 +11,14 @@ from sojourn.optimize.objectives import (
     TimeBudget,
     TimeToAccuracy,
 )
-from sojourn.optimize.plan import Plan, Prediction, plan
+from sojourn.optimize.planning import Plan, Prediction, plan
 from sojourn.optimize.routing import Attempt, Solution, optimize_routing
+from sojourn.optimize.sensitivity import Worth, sensitivity
 
 __all__ = [
     "Attempt",
     "ConcurrencySolution",
+    "Frontier",
     "Grouping",
     "Objective",
     "PerRound",
@@ -26,8 +29,11 @@ __all__ = [
     "Throughput",
     "TimeBudget",
     "TimeToAccuracy",
+    "Worth",
+    "frontier",
     "group_clients",
     "optimize_concurrency",
     "optimize_routing",
     "plan",
+    "sensitivity",
 ]

@@ -20,7 +20,7 @@ from sojourn.optimize.objectives import (
     TimeBudget,
     TimeToAccuracy,
 )
-from sojourn.optimize.plan import Plan
+from sojourn.optimize.planning import Plan
 from sojourn.version import __version__
 
 CONSTANTS = ("initial-gap", "smoothness", "gradient-noise", "heterogeneity")

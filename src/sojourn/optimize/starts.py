@@ -53,7 +53,7 @@ def pace_setter_starts(fleet: Fleet, routing: FloatArray) -> Iterator[Start]:
     for place in np.unique(places):
         for number in PACE_SETTERS[: 1 if few else None]:
             for mass in PACE_SETTER_MASS[: 1 if few else None]:
-                yield from _pace_setters(fleet, routing, int(place), number, mass)
+                yield from pace_setters(fleet, routing, int(place), number, mass)
 
 
 def neighbouring_pace_setters(fleet: Fleet, routing: FloatArray, best: Start) -> Iterator[Start]:
@@ -65,10 +65,10 @@ def neighbouring_pace_setters(fleet: Fleet, routing: FloatArray, best: Start) ->
     for shift, more in moves:
         place = best.place + shift
         if 0 <= place < fleet.classes and number + more >= 1:
-            yield from _pace_setters(fleet, routing, place, number + more, PACE_SETTER_MASS[0])
+            yield from pace_setters(fleet, routing, place, number + more, PACE_SETTER_MASS[0])
 
 
-def _pace_setters(
+def pace_setters(
     fleet: Fleet, routing: FloatArray, place: int, number: int, mass: float
 ) -> Iterator[Start]:
     """``number`` clients around ``place`` in the order of speed share ``mass``; nothing if all do."""

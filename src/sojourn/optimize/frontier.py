@@ -1,0 +1,184 @@
+"""The trade-off between throughput and staleness, as a curve."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
+
+from sojourn.bounds import Penalties, penalties
+from sojourn.errors import InvalidInput, UnknownName
+from sojourn.network import (
+    ROUTINGS,
+    Fleet,
+    FloatArray,
+    Network,
+    check_concurrency,
+    named_routing,
+    uniform_routing,
+)
+from sojourn.optimize.descent import FARTHEST, softmax
+from sojourn.optimize.objectives import Throughput
+from sojourn.optimize.planning import Plan
+from sojourn.optimize.routing import optimize_routing
+from sojourn.optimize.starts import PACE_SETTER_MASS, Start, pace_setters
+
+Penalty = Literal["staleness", "routing"]
+PENALTIES = ("staleness", "routing")
+
+CLOSEST = 0.995
+"""How near to the greatest throughput the curve goes; at it the penalties are infinite."""
+MULTIPLIER_STEPS = 12
+"""Most updates of the multiplier for one point of the curve."""
+REACHED = 1e-4
+"""How far below its log throughput a point may stay."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    r"""For each throughput the least penalty, both of shape ``(points,)``, and marked routings.
+
+    ``penalty`` names which: ``staleness`` is :math:`S_2 = \sum_i E[X_i]/p_i^2`, ``routing``
+    :math:`S_1 = \sum_i 1/p_i`, each divided by :math:`n^2` so that uniform routing has
+    :math:`S_1 = 1` and :math:`S_2 = m - 1`. ``marks`` maps a name to (throughput, penalty).
+    """
+
+    penalty: Penalty
+    throughput: FloatArray
+    least: FloatArray
+    networks: tuple[Network, ...]
+    marks: Mapping[str, tuple[float, float]]
+
+
+def frontier(
+    fleet: Fleet,
+    concurrency: int,
+    *,
+    penalty: Penalty = "staleness",
+    points: int = 25,
+    plan: Plan | None = None,
+) -> Frontier:
+    r"""The least staleness penalty for each throughput that ``concurrency`` tasks can reach.
+
+    .. math:: \min_p \log S(p) \quad \text{such that} \quad \log\lambda(p) \ge \tau
+
+    for :math:`\tau` from the throughput of the least penalty to 99.5 % of the greatest, by the
+    method of multipliers, each point begun from the last; several curves are followed, with and
+    without pace-setters, and the lowest kept. Uniform, balanced and square-root routing, and
+    ``plan`` if given, are marked. Cost: some hundred short descents.
+
+    >>> from sojourn.network import built_in_fleet
+    >>> curve = frontier(built_in_fleet("three-clusters"), 30, points=5)
+    >>> bool(np.all(np.diff(curve.throughput) > 0) and np.all(np.diff(curve.least) > 0))
+    True
+    """
+    m = check_concurrency(concurrency)
+    if penalty not in PENALTIES:
+        raise UnknownName("penalty", penalty, PENALTIES)
+    if points < 2:
+        raise InvalidInput(f"a frontier needs at least 2 points; {points} were asked for")
+    with threadpool_limits(limits=1, user_api="blas"):
+        greatest = math.log(CLOSEST * optimize_routing(fleet, m, Throughput()).value)
+        paths = [_Path(start, m, penalty) for start in _starts(fleet)]
+        slowest = min(paths, key=lambda path: path.penalty).log_throughput
+        targets = np.linspace(slowest, greatest, points)
+        networks = [_least(paths, target) for target in targets]
+    marked = {name: Network(fleet, named_routing(name, fleet), m) for name in ROUTINGS}
+    if plan is not None:
+        marked["plan"] = plan.network
+    return Frontier(
+        penalty=penalty,
+        throughput=np.exp(targets),
+        least=np.array([_mark(network, penalty)[1] for network in networks]),
+        networks=tuple(networks),
+        marks={name: _mark(network, penalty) for name, network in marked.items()},
+    )
+
+
+def _starts(fleet: Fleet) -> Iterator[Start]:
+    """Uniform routing, and one or two of the slowest or the fastest clients setting the pace."""
+    uniform = uniform_routing(fleet)
+    yield Start("uniform", fleet, fleet, np.arange(fleet.classes), uniform)
+    for place in sorted({0, fleet.classes - 1}):
+        for number in (1, 2):
+            yield from pace_setters(fleet, uniform, place, number, PACE_SETTER_MASS[0])
+
+
+def _least(paths: list["_Path"], target: float) -> Network:
+    for path in paths:
+        path.move_to(target)
+    reached = [path for path in paths if path.log_throughput >= target - REACHED] or paths
+    return min(reached, key=lambda path: path.penalty).network
+
+
+class _Path:
+    """One curve of local minima, followed from its unconstrained end towards greater throughput."""
+
+    def __init__(self, start: Start, concurrency: int, penalty: Penalty) -> None:
+        self._fleet, self._concurrency, self._which = start.fleet, concurrency, penalty
+        self._theta = np.log(start.routing)
+        self._multiplier = 0.0
+        self.move_to(-math.inf)
+
+    @property
+    def penalty(self) -> float:
+        return _mark(self.network, self._which)[1]
+
+    @property
+    def log_throughput(self) -> float:
+        return math.log(_mark(self.network, self._which)[0])
+
+    @property
+    def network(self) -> Network:
+        return self._measure(self._theta).network
+
+    def _measure(self, theta: FloatArray) -> Penalties:
+        return penalties(Network(self._fleet, softmax(self._fleet, theta), self._concurrency))
+
+    def move_to(self, target: float) -> None:
+        """The least penalty nearby with a log throughput of at least ``target``.
+
+        Method of multipliers: the constraint pulls with a force that is learnt step by step.
+        """
+        stiffness = 10.0
+
+        def lagrangian(theta: FloatArray) -> tuple[float, FloatArray]:
+            s = self._measure(theta)
+            value, g = s.staleness, s.staleness_gradient
+            if self._which == "routing":
+                value, g = s.routing, s.routing_gradient
+            pull = self._multiplier + stiffness * (target - math.log(s.throughput))
+            force = max(0.0, pull)
+            total = math.log(value) + (force**2 - self._multiplier**2) / (2.0 * stiffness)
+            gradient = g / value - force * s.log_throughput_gradient
+            mass = self._fleet.counts * s.network.routing
+            return total, mass * (gradient - mass @ gradient)
+
+        for _ in range(MULTIPLIER_STEPS):
+            result = minimize(
+                lagrangian,
+                self._theta,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=[(-FARTHEST, FARTHEST)] * self._theta.size,
+                options={"gtol": 1e-8, "ftol": 1e-14, "maxiter": 300},
+            )
+            self._theta = np.asarray(result.x)
+            force = max(0.0, self._multiplier + stiffness * (target - self.log_throughput))
+            settled = abs(force - self._multiplier) <= 1e-6 * max(1.0, force)
+            self._multiplier = force
+            if settled:
+                break
+            stiffness = min(2.0 * stiffness, 1e4)
+
+
+def _mark(network: Network, penalty: Penalty) -> tuple[float, float]:
+    s = penalties(network)
+    return s.throughput, _penalty(s, penalty)
+
+
+def _penalty(s: Penalties, penalty: Penalty) -> float:
+    return (s.staleness if penalty == "staleness" else s.routing) / s.network.size**2

@@ -1,0 +1,87 @@
+"""What each class of clients is worth to a plan."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from sojourn.errors import Unreachable
+from sojourn.network import Fleet, FloatArray
+from sojourn.optimize.descent import lbfgs
+from sojourn.optimize.planning import Plan
+
+
+@dataclass(frozen=True)
+class Worth:
+    """The plan's objective if one client of a class were removed, or twice as fast."""
+
+    name: str
+    now: float
+    without_one: float | None
+    one_twice_as_fast: float | None
+
+
+def sensitivity(
+    plan: Plan,
+    *,
+    classes: Sequence[int] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[Worth, ...]:
+    """The objective's value with one client of each class gone, and with one twice as fast.
+
+    The routing is optimised anew from the plan's, the concurrency and the number of rounds stay.
+    ``classes`` picks classes of ``plan.network`` by number (all by default). A value is ``None``
+    where it does not exist: the last client cannot be removed, an accuracy may be out of reach.
+    Cost: two descents per class.
+
+    >>> from sojourn.bounds import LearningConstants
+    >>> from sojourn.network import built_in_fleet
+    >>> from sojourn.optimize import PerTime, plan
+    >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)
+    >>> best = plan(built_in_fleet("three-clusters"), PerTime(constants, 0.01, 0), concurrency=30)
+    >>> [worth.without_one < worth.now for worth in sensitivity(best)[:1]]  # a slow one costs time
+    [True]
+    """
+    fleet, routing = plan.network.fleet, plan.network.routing
+    worths = []
+    with threadpool_limits(limits=1, user_api="blas"):
+        for k in range(fleet.classes) if classes is None else classes:
+            if progress is not None:
+                progress(fleet.label(k))
+            worths.append(
+                Worth(
+                    name=fleet.label(k),
+                    now=plan.value,
+                    without_one=_value(plan, *_without_one(fleet, routing, k)),
+                    one_twice_as_fast=_value(plan, *_one_twice_as_fast(fleet, routing, k)),
+                )
+            )
+    return tuple(worths)
+
+
+def _value(plan: Plan, fleet: Fleet | None, routing: FloatArray) -> float | None:
+    if fleet is None:
+        return None
+    start = routing / (fleet.counts @ routing)
+    try:
+        return lbfgs(fleet, plan.concurrency, plan.objective, start).value
+    except Unreachable:
+        return None
+
+
+def _without_one(fleet: Fleet, routing: FloatArray, k: int) -> tuple[Fleet | None, FloatArray]:
+    if fleet.size == 1:
+        return None, routing
+    counts = fleet.counts.copy()
+    counts[k] -= 1
+    left = counts > 0
+    return Fleet(fleet.service_rates[left], counts[left]), routing[left]
+
+
+def _one_twice_as_fast(fleet: Fleet, routing: FloatArray, k: int) -> tuple[Fleet, FloatArray]:
+    counts = np.append(fleet.counts, 1)
+    counts[k] -= 1
+    rates = np.append(fleet.service_rates, 2.0 * fleet.service_rates[k])
+    left = counts > 0
+    return Fleet(rates[left], counts[left]), np.append(routing, routing[k])[left]
