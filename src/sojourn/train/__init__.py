@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 
+from sojourn.errors import MissingExtra
+
 if TYPE_CHECKING:
     from sojourn.history import History
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _attribute(name)
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "sklearn", "joblib"):
+            raise MissingExtra(error.name, extra="train") from error
+        raise
 
 
 class _CallableModule(ModuleType):
@@ -22,9 +33,8 @@ class _CallableModule(ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> "History":
         """Call `sojourn.train.train`."""
-        from sojourn.train.replay import train
-
-        return train(*args, **kwargs)
+        history: History = __getattr__("train")(*args, **kwargs)
+        return history
 
 
 sys.modules[__name__].__class__ = _CallableModule

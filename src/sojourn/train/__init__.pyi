@@ -1,4 +1,4 @@
-from .checkpoint import Checkpoint
-from .problem import Problem
-from .progress import progress_bar
-from .replay import evaluation_spacing, train
+from .checkpoint import Checkpoint as Checkpoint
+from .problem import Problem as Problem
+from .progress import progress_bar as progress_bar
+from .replay import evaluation_spacing as evaluation_spacing, train as train

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -52,13 +53,12 @@ class Batches:
         generator = np.random.default_rng(self._sequence(client, block, _BATCHES))
         size, shape = self._sizes[client], (BLOCK, self.batch_size)
         if size < self.batch_size:
-            drawn = generator.integers(size, size=shape)
-        elif size < 2 * self.batch_size:
-            every = np.broadcast_to(np.arange(size), (BLOCK, size))
-            drawn = generator.permuted(every, axis=1)[:, : self.batch_size]
+            picked = self._offsets[client] + generator.integers(size, size=shape)
         else:
-            drawn = _distinct(generator, size, shape)
-        return torch.from_numpy(np.ascontiguousarray(drawn + self._offsets[client]))
+            order = self._offsets[client] + np.arange(size)
+            picked = np.empty(shape, dtype=np.int64)
+            _pick(order, generator.integers(np.arange(self.batch_size), size, size=shape), picked)
+        return torch.from_numpy(picked)
 
 
 def check_seed(seed: int) -> int:
@@ -68,18 +68,14 @@ def check_seed(seed: int) -> int:
     return int(seed)
 
 
-def _distinct(generator: np.random.Generator, size: int, shape: tuple[int, int]) -> IntArray:
-    """Rows of distinct numbers below ``size``: what repeats within its row is drawn again.
+@njit(cache=True, nogil=True)
+def _pick(order: IntArray, swaps: IntArray, picked: IntArray) -> None:
+    """The first places of a shuffled ``order``, once per row: place i swaps with ``swaps[row, i]``.
 
-    No number is treated differently from another, so every set of a row's length is equally likely.
+    Whatever order a row begins with, every set of that many samples is equally likely.
     """
-    drawn = generator.integers(size, size=shape)
-    rows = np.arange(shape[0])
-    while rows.size:
-        order = np.argsort(drawn[rows], axis=1, kind="stable")
-        ordered = np.take_along_axis(drawn[rows], order, axis=1)
-        where, after = np.nonzero(ordered[:, 1:] == ordered[:, :-1])
-        repeated = rows[where], order[where, after + 1]
-        drawn[repeated] = generator.integers(size, size=where.size)
-        rows = np.unique(repeated[0])
-    return drawn
+    for row in range(swaps.shape[0]):
+        for i in range(swaps.shape[1]):
+            j = swaps[row, i]
+            order[i], order[j] = order[j], order[i]
+            picked[row, i] = order[i]

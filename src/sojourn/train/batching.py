@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from statistics import median
 
 from sojourn.train.tasks import BatchedTasks, PlainTasks, Result, Task
 
@@ -11,7 +12,7 @@ LARGEST_STACK = 2**25
 """Numbers in the stacked weights of a run, or in its stacked inputs: 128 MiB in float32."""
 
 TRIAL_RUN = 16
-TRIAL_ROUNDS = 3
+TRIAL_ROUNDS = 5
 WORTHWHILE = 0.9
 HOPELESS = 3.0
 
@@ -60,4 +61,4 @@ class Workers:
         if together[-1] > HOPELESS * plain[-1]:
             self.batched = False
         elif len(together) > TRIAL_ROUNDS:
-            self.batched = min(together[1:]) < WORTHWHILE * min(plain[1:])
+            self.batched = median(together[1:]) < WORTHWHILE * median(plain[1:])

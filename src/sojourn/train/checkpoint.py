@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.files import replacing
-from sojourn.rules import ServerState
+from sojourn.rules import ServerState, Vector
 from sojourn.train.position import Position, Rows, Version
 
 FORMAT = "sojourn checkpoint 1"
@@ -61,9 +60,9 @@ class CheckpointFile:
     def write(self, position: Position) -> None:
         """Replace the file, atomically."""
         begin = time.monotonic()
-        vectors: dict[int, tuple[int, Tensor]] = {}
+        vectors: dict[int, tuple[int, Vector]] = {}
 
-        def place(vector: Tensor) -> int:
+        def place(vector: Vector) -> int:
             return vectors.setdefault(id(vector), (len(vectors), vector))[0]
 
         state = position.state
@@ -80,7 +79,7 @@ class CheckpointFile:
             "live": [[d, place(v.weights), v.number] for d, v in position.live.items()],
             "rows": asdict(position.rows),
         }
-        stacked = torch.stack([vector for _, vector in vectors.values()]).numpy()
+        stacked = np.stack([vector for _, vector in vectors.values()])
         with replacing(self.path) as temporary, temporary.open("wb") as file:
             np.savez(file, meta=np.array(json.dumps(meta)), vectors=stacked)
         end = time.monotonic()
@@ -93,7 +92,7 @@ class CheckpointFile:
         try:
             with np.load(self.path, allow_pickle=False) as archive:
                 meta = json.loads(str(archive["meta"]))
-                vectors = list(torch.from_numpy(archive["vectors"]).unbind())
+                vectors = list(archive["vectors"])
             if meta["format"] != FORMAT:
                 raise InvalidFile(
                     f"{self.path}: a checkpoint of another version of Sojourn. "
@@ -136,7 +135,7 @@ def digest(*values: Any) -> str:
     return made.hexdigest()[:16]
 
 
-def _position(meta: dict[str, Any], vectors: list[Tensor]) -> Position:
+def _position(meta: dict[str, Any], vectors: list[Vector]) -> Position:
     buffer = None if meta["buffer"] is None else vectors[meta["buffer"]]
     return Position(
         state=ServerState(vectors[meta["weights"]], meta["version"], buffer, meta["buffered"]),

@@ -150,8 +150,7 @@ class Problem:
     ) -> tuple[float, Tensor]:
         """The mean loss on batch ``number`` of ``client``, and its gradient."""
         x, y = self.batch(client, number, seed)
-        self._flat.copy_(torch.as_tensor(weights))
-        self._model.train()
+        self._set(weights, training=True)
         with self._noise(client, number, seed):
             loss = self.loss(self._model(x), y)
         parts = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
@@ -201,8 +200,7 @@ class Problem:
         """Mean loss and accuracy on the test set; the accuracy is ``nan`` if ``y`` is no class."""
         x, y = self.test_set
         labelled = not y.is_floating_point()
-        self._flat.copy_(torch.as_tensor(weights))
-        self._model.eval()
+        self._set(weights, training=False)
         total, correct = 0.0, 0
         with torch.no_grad():
             chunks = torch.split(x, EVALUATION_CHUNK), torch.split(y, EVALUATION_CHUNK)
@@ -243,6 +241,11 @@ class Problem:
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.data = part.view_as(parameter)
         self._parameters = parameters
+
+    def _set(self, weights: Any, *, training: bool) -> None:
+        self._flat.copy_(torch.as_tensor(weights))
+        if self._model.training != training:
+            self._model.train(training)
 
     def _probe(self) -> bool:
         """Whether the model draws random numbers; also that model, data and loss fit together."""

@@ -79,7 +79,7 @@ def train(
         clock="virtual",
         **position.rows.columns,
         diverged_at=position.diverged_at,
-        weights=position.state.weights.numpy(),
+        weights=position.state.weights,
         provenance=provenance(
             rule=rule_to_table(rule),
             learning_rate=learning_rate,
@@ -89,7 +89,7 @@ def train(
             law=str(schedule.law),
             policy=schedule.policy,
             start=schedule.start,
-            schedule_seed=schedule.seed,
+            schedule_seed=str(schedule.seed),
             work=schedule.work,
             batch_size=problem.batch_size,
             evaluate_every=replay.spacing,
@@ -137,7 +137,7 @@ class Replay:
 
     def beginning(self, batched: bool | None) -> Position:
         """The position before the first completion."""
-        weights = self.problem.initial_weights()
+        weights = self.problem.initial_weights().numpy()
         position = Position(ServerState(weights), {0: Version(weights, 0)}, batched=batched)
         self._evaluate(position)
         return position
@@ -244,6 +244,11 @@ class Replay:
     def _workers(self, batched: bool | None) -> Workers:
         parts = self.problem, self.rule, self.learning_rate, self.seed
         gradients = None if batched is False else stacked_gradients(self.problem)
+        if batched and gradients is None:
+            raise InvalidInput(
+                "batched=True, but this model's tasks cannot be computed together: it draws random "
+                "numbers (dropout), or torch.func.vmap cannot run it. Leave out batched."
+            )
         together = None if gradients is None else BatchedTasks(*parts, gradients)
         return Workers(PlainTasks(*parts), together, batched)
 

@@ -19,21 +19,34 @@ def stacked_gradients(problem: Problem) -> StackedGradients | None:
     """The fastest way at hand for this problem, or ``None`` if there is none.
 
     Sequences of linear layers and elementwise functions go through batched matrix products, other
-    models through ``torch.func.vmap``. A model that draws random numbers must be run task by task,
-    so that each has its own.
+    models through ``torch.func.vmap``, if it knows all their operations. A model that draws random
+    numbers must be run task by task, so that each has its own; so must one that has a parameter in
+    two places, which ``torch.func`` does not put back.
     """
-    if problem.stochastic:
+    if problem.stochastic or _repeats(problem.model):
         return None
-    layers = _layers(problem.model)
-    return _VectorizedGradients(problem) if layers is None else _DenseGradients(problem, layers)
+    layers = _dense_layers(problem)
+    if layers is not None:
+        return _DenseGradients(problem, layers)
+    vectorized = _VectorizedGradients(problem)
+    weights = problem.initial_weights().expand(2, -1)
+    try:
+        vectorized(weights, *problem.stacked_batches([(0, 0), (0, 1)], seed=0))
+    except (RuntimeError, NotImplementedError, ValueError):
+        return None
+    return vectorized
 
 
 class _DenseGradients:
-    """Batched matrix products: a linear layer of all tasks is one ``baddbmm``."""
+    """Batched matrix products: a linear layer of all tasks is one product.
+
+    Activations are (tasks, features, batch), so that the gradient of a layer comes out in the
+    layout of its weights.
+    """
 
     def __init__(self, problem: Problem, layers: list[nn.Module]) -> None:
-        self._layers = layers
-        self._loss = _task_losses(problem.loss)
+        self._layers = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
+        self._loss = _task_losses(problem)
         self._shapes = list(problem.parameter_shapes.values())
 
     def __call__(self, weights: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,19 +61,16 @@ class _DenseGradients:
         return losses.detach(), torch.cat([g.reshape(tasks, -1) for g in gradients], dim=1)
 
     def _outputs(self, parameters: Iterator[Tensor], x: Tensor) -> Tensor:
+        hidden = x.flatten(2).transpose(1, 2)
         for layer in self._layers:
-            if isinstance(layer, nn.Linear):
-                weight = next(parameters).transpose(1, 2)
-                biased = "bias" in dict(layer.named_parameters())
-                if biased:
-                    x = torch.baddbmm(next(parameters).unsqueeze(1), x, weight)
-                else:
-                    x = torch.bmm(x, weight)
-            elif isinstance(layer, nn.Flatten):
-                x = x.flatten(2)
+            if not isinstance(layer, nn.Linear):
+                hidden = layer(hidden)
+            elif "bias" in dict(layer.named_parameters()):
+                weight, bias = next(parameters), next(parameters)
+                hidden = torch.baddbmm(bias.unsqueeze(2), weight, hidden)
             else:
-                x = layer(x)
-        return x
+                hidden = torch.bmm(next(parameters), hidden)
+        return hidden.transpose(1, 2)
 
 
 class _VectorizedGradients:
@@ -89,27 +99,40 @@ class _VectorizedGradients:
         return self._task_loss(outputs, y)
 
 
-def _layers(model: nn.Module) -> list[nn.Module] | None:
+def _dense_layers(problem: Problem) -> list[nn.Module] | None:
     """The layers of a sequence that `_DenseGradients` can run, or ``None``."""
+    model = problem.model
     layers = [m for m in model.modules() if not isinstance(m, nn.Sequential)]
-    trainable = all(p.requires_grad for p in model.parameters())
-    if not (isinstance(model, nn.Sequential | nn.Linear) and trainable):
+    if not isinstance(model, nn.Sequential | nn.Linear) or not layers:
         return None
-    distinct = len({id(layer) for layer in layers}) == len(layers)
+    flat = problem.test_set[0].dim() == 2 or isinstance(layers[0], nn.Flatten)
+    trainable = all(p.requires_grad for p in model.parameters())
     known = all(
         type(layer) in (nn.Linear, *_ELEMENTWISE)
         or (type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1))
         for layer in layers
     )
-    return layers if known and distinct else None
+    return layers if flat and trainable and known else None
 
 
-def _task_losses(loss: Loss) -> Loss:
-    """``loss`` for stacked outputs: one value per task."""
-    plain = type(loss) is nn.CrossEntropyLoss and repr(loss) == repr(nn.CrossEntropyLoss())
-    if loss is functional.cross_entropy or plain:
-        return _cross_entropies
-    return torch.func.vmap(loss)
+def _repeats(model: nn.Module) -> bool:
+    """Whether a module or a parameter stands in more than one place."""
+    modules = [id(m) for _, m in model.named_modules(remove_duplicate=False)]
+    parameters = [id(p) for _, p in model.named_parameters(remove_duplicate=False)]
+    return len(set(modules)) < len(modules) or len(set(parameters)) < len(parameters)
+
+
+def _task_losses(problem: Problem) -> Loss:
+    """The loss for stacked outputs: one value per task."""
+    loss, (_, y) = problem.loss, problem.train_sets[0]
+    if isinstance(loss, nn.CrossEntropyLoss):
+        plain = loss.weight is None and loss.reduction == "mean" and not loss.label_smoothing
+        usual = plain and loss.ignore_index < 0
+    else:
+        usual = loss is functional.cross_entropy
+    labelled = not y.is_floating_point() and y.dim() == 1
+    ignores = any(bool((y < 0).any()) for _, y in problem.train_sets) if labelled else True
+    return _cross_entropies if usual and not ignores else torch.func.vmap(loss)
 
 
 def _cross_entropies(outputs: Tensor, y: Tensor) -> Tensor:

@@ -3,14 +3,19 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sojourn.rules import Rule, local_learning_rate
 from sojourn.train.problem import Problem, local_step
 from sojourn.train.stacked import StackedGradients
 
-Result: TypeAlias = tuple[float, Tensor]
+Weights: TypeAlias = NDArray[np.floating]
+"""The server's vectors are NumPy's, whose arithmetic costs least to call."""
+
+Result: TypeAlias = tuple[float, Weights]
 
 
 class Task(NamedTuple):
@@ -18,7 +23,7 @@ class Task(NamedTuple):
 
     client: int
     ordinal: int
-    sent: Tensor
+    sent: Weights
 
 
 class Tasks(Protocol):
@@ -40,17 +45,13 @@ class PlainTasks:
         problem, rule, seed = self._problem, self._rule, self._seed
         for client, ordinal, sent in tasks:
             if rule.sends == "gradient":
-                yield problem.loss_and_gradient(sent, client, ordinal, seed)
+                loss, update = problem.loss_and_gradient(sent, client, ordinal, seed)
             else:
-                yield problem.loss_and_difference(
-                    sent,
-                    client,
-                    ordinal,
-                    seed,
-                    rule.local_steps,
-                    self._rate,
-                    proximal=rule.proximal,
+                steps, rate, pull = rule.local_steps, self._rate, rule.proximal
+                loss, update = problem.loss_and_difference(
+                    sent, client, ordinal, seed, steps, rate, proximal=pull
                 )
+            yield loss, update.numpy()
 
 
 class BatchedTasks:
@@ -69,12 +70,12 @@ class BatchedTasks:
         self._gradients = gradients
 
     def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
-        sent = torch.stack([task.sent for task in tasks])
+        sent = torch.from_numpy(np.stack([task.sent for task in tasks]))
         if self._rule.sends == "gradient":
             losses, updates = self._step(tasks, sent, 0)
         else:
             losses, updates = self._descend(tasks, sent)
-        return zip(losses.tolist(), updates.unbind(), strict=True)
+        return zip(losses.tolist(), updates.numpy(), strict=True)
 
     def _descend(self, tasks: Sequence[Task], sent: Tensor) -> tuple[Tensor, Tensor]:
         local, total = sent, torch.zeros(len(tasks), dtype=torch.float64)

@@ -1,0 +1,209 @@
+"""Independent gradients together: the same as one by one, up to rounding."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sojourn.errors import InvalidInput
+from sojourn.rules import FedAsync, FedBuff, GeneralizedAsyncSGD
+from sojourn.train import batching, stacked, train
+from tests.train.small import CLASSES, perceptron, samples, small_problem, small_schedule
+
+ROUTING = [0.1, 0.2, 0.3, 0.4]
+
+
+def distance(first, second):
+    return np.linalg.norm(first - second) / np.linalg.norm(second)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+@pytest.mark.parametrize(
+    "rule",
+    [GeneralizedAsyncSGD(), FedBuff(local_steps=2), FedAsync(local_steps=2, proximal=0.1)],
+    ids=lambda rule: rule.name,
+)
+def test_after_200_rounds_the_weights_agree(rule, dtype, tolerance):
+    problem = small_problem(dtype=dtype)
+    schedule = small_schedule(
+        concurrency=40, rounds=200, routing=ROUTING, work=float(rule.local_steps)
+    )
+    runs = [
+        train(schedule, problem, rule, learning_rate=0.05, seed=9, batched=batched)
+        for batched in (True, False)
+    ]
+    assert 0 < distance(runs[0].weights, runs[1].weights) < tolerance
+    assert runs[0].provenance["inputs"]["batched"] is True
+    assert runs[1].provenance["inputs"]["batched"] is False
+    np.testing.assert_allclose(runs[0].train_loss, runs[1].train_loss, rtol=tolerance)
+
+
+def convolutional():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, CLASSES)
+    )
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+        self.outer = nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        return self.outer(x + torch.tanh(self.inner(x)))
+
+
+def tied():
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(6, CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "dense"),
+    [
+        (perceptron, (6,), True),
+        (perceptron, (2, 3), True),
+        (lambda: nn.Linear(6, CLASSES, bias=False), (6,), True),
+        (
+            lambda: nn.Sequential(nn.Sequential(nn.Linear(6, 5), nn.GELU()), nn.Linear(5, 3)),
+            (6,),
+            1,
+        ),
+        (convolutional, (1, 6, 6), False),
+        (Residual, (6,), False),
+    ],
+)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.functional.cross_entropy,
+        nn.CrossEntropyLoss(),
+        nn.CrossEntropyLoss(label_smoothing=0.1),
+        nn.CrossEntropyLoss(ignore_index=1),
+    ],
+    ids=["function", "module", "smoothed", "ignoring"],
+)
+def test_stacked_gradients_are_those_of_each_task(model, shape, dense, loss):
+    problem = small_problem(model=model().double(), dtype=torch.float64, shape=shape, loss=loss)
+    gradients = stacked.stacked_gradients(problem)
+    assert isinstance(gradients, stacked._DenseGradients) == bool(dense)
+    weights = [problem.initial_weights() + 0.1 * i for i in range(3)]
+    tasks = [(0, 0), (3, 1), (2, 7)]
+    losses, together = gradients(torch.stack(weights), *problem.stacked_batches(tasks, 5))
+    for i, (client, number) in enumerate(tasks):
+        loss_of_one, one = problem.loss_and_gradient(weights[i], client, number, 5)
+        assert losses[i] == pytest.approx(loss_of_one, rel=1e-12)
+        torch.testing.assert_close(together[i], one, rtol=1e-11, atol=1e-14)
+
+
+def test_a_linear_layer_on_the_last_of_several_dimensions_is_not_mistaken_for_a_flat_one():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Flatten(), nn.Linear(8, CLASSES))
+    problem = small_problem(model=model, shape=(2, 3))
+    assert isinstance(stacked.stacked_gradients(problem), stacked._VectorizedGradients)
+
+
+def test_models_that_draw_random_numbers_are_run_one_by_one():
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, CLASSES))
+    problem, schedule = small_problem(model=model), small_schedule(rounds=100)
+    assert stacked.stacked_gradients(problem) is None
+    options = {"learning_rate": 0.1, "seed": 1}
+    rule = GeneralizedAsyncSGD()
+    by_choice = train(schedule, problem, rule, **options)
+    plain = train(schedule, problem, rule, batched=False, **options)
+    assert np.array_equal(by_choice.weights, plain.weights)
+    with pytest.raises(InvalidInput, match="cannot be computed together"):
+        train(schedule, problem, rule, batched=True, **options)
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        return self.layer(x) if x.sum() > 0 else self.layer(-x)
+
+
+@pytest.mark.parametrize("model", [Branching, tied])
+def test_models_that_vmap_cannot_run_are_run_one_by_one(model):
+    problem = small_problem(model=model())
+    assert stacked.stacked_gradients(problem) is None
+    history = train(
+        small_schedule(rounds=50), problem, GeneralizedAsyncSGD(), learning_rate=0.1, seed=1
+    )
+    assert history.provenance["inputs"]["batched"] is False
+
+
+class Clock:
+    """Every run costs ``seconds`` per task of the way that computed it."""
+
+    def __init__(self, monkeypatch, plain, together):
+        self.now = 0.0
+        monkeypatch.setattr(batching.time, "perf_counter", lambda: self.now)
+        self.ways = [self.way(plain), self.way(together)]
+
+    def way(self, seconds):
+        clock = self
+
+        class Way:
+            tasks = 0
+
+            def results(self, tasks):
+                clock.now += seconds * len(tasks)
+                Way.tasks += len(tasks)
+                return iter([(0.0, None)] * len(tasks))
+
+        return Way()
+
+
+@pytest.mark.parametrize(
+    ("together", "chosen"), [(0.5, True), (0.89, True), (0.95, False), (2.0, False), (9.0, False)]
+)
+def test_the_faster_way_is_chosen_on_the_first_runs(monkeypatch, together, chosen):
+    clock = Clock(monkeypatch, plain=1.0, together=together)
+    workers = batching.Workers(*clock.ways, None)
+    runs = 0
+    while workers.batched is None:
+        assert len(list(workers.results([None] * 8))) == 8
+        runs += 1
+    assert workers.batched is chosen
+    assert runs <= 2 * (batching.TRIAL_ROUNDS + 1)
+    if together > batching.HOPELESS:
+        assert runs == 2
+    before = clock.ways[chosen].tasks
+    list(workers.results([None] * 8))
+    assert clock.ways[chosen].tasks == before + 8
+
+
+def test_short_runs_are_never_stacked(monkeypatch):
+    clock = Clock(monkeypatch, plain=1.0, together=0.1)
+    workers = batching.Workers(*clock.ways, True)
+    list(workers.results([None] * (batching.SHORTEST_RUN - 1)))
+    assert clock.ways[1].tasks == 0
+
+
+def test_the_choice_does_not_change_what_is_learned():
+    problem = small_problem(dtype=torch.float64)
+    schedule = small_schedule(concurrency=40, rounds=600)
+    rule = GeneralizedAsyncSGD()
+    options = {"learning_rate": 0.05, "seed": 9}
+    chosen = train(schedule, problem, rule, **options)
+    plain = train(schedule, problem, rule, batched=False, **options)
+    assert distance(chosen.weights, plain.weights) < 1e-12
+
+
+def test_float_targets_use_the_loss_given():
+    generator = torch.Generator().manual_seed(1)
+    x, _ = samples(30, generator, dtype=torch.float64)
+    y = torch.randn(30, 2, generator=generator, dtype=torch.float64)
+    from sojourn.train.problem import Problem
+
+    model = nn.Linear(6, 2).double()
+    problem = Problem(model, [(x, y)], (x, y), nn.functional.mse_loss, batch_size=5)
+    gradients = stacked.stacked_gradients(problem)
+    weights = problem.initial_weights()
+    _, together = gradients(
+        weights.expand(2, -1).contiguous(), *problem.stacked_batches([(0, 0), (0, 1)], 1)
+    )
+    torch.testing.assert_close(together[1], problem.gradient(weights, 0, 1, 1), rtol=1e-12, atol=0)

@@ -1,0 +1,269 @@
+"""The replay against the paper's algorithms read literally, and its bookkeeping."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import sojourn as sj
+from sojourn.errors import InvalidInput
+from sojourn.rules import (
+    RULES,
+    AsyncSGD,
+    FedAvg,
+    FedBuff,
+    GeneralizedAsyncSGD,
+    MinibatchSGD,
+    Ringmaster,
+)
+from sojourn.train import evaluation_spacing, train
+from sojourn.train.order import last_uses, run_end, task_ordinals
+from tests.reference.async_sgd import batch_gradient, generalized_async_sgd
+from tests.train.small import perceptron, small_problem, small_schedule
+
+ROUTING = [0.1, 0.2, 0.3, 0.4]
+
+
+def literal_weights(problem, schedule, *, seed, dtype):
+    gradient = batch_gradient(
+        perceptron(dtype=dtype),
+        torch.nn.functional.cross_entropy,
+        lambda client, ordinal: problem.batch(client, ordinal, seed),
+    )
+    return generalized_async_sgd(schedule, gradient, problem.initial_weights(), 0.05)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("law", ["exponential", "deterministic"])
+def test_the_plain_replay_is_the_papers_algorithm_to_the_bit(dtype, law):
+    problem = small_problem(dtype=dtype)
+    schedule = small_schedule(routing=ROUTING, law=law)
+    history = train(
+        schedule, problem, GeneralizedAsyncSGD(), learning_rate=0.05, seed=9, batched=False
+    )
+    literal = literal_weights(problem, schedule, seed=9, dtype=dtype)
+    assert not np.array_equal(history.weights, literal[-2].numpy())
+    assert np.array_equal(history.weights, literal[-1].numpy())
+
+
+def test_every_row_is_the_model_of_its_round():
+    problem, schedule = small_problem(), small_schedule(routing=ROUTING)
+    history = train(
+        schedule,
+        problem,
+        GeneralizedAsyncSGD(),
+        learning_rate=0.05,
+        seed=9,
+        batched=False,
+        evaluate_every=60,
+    )
+    literal = literal_weights(problem, schedule, seed=9, dtype=torch.float32)
+    assert history.round.tolist() == [0, 60, 120, 180, 200]
+    assert history.time.tolist() == [0.0, *schedule.time[[59, 119, 179, 199]].tolist()]
+    for row, done in enumerate(history.round):
+        assert history.test_loss[row] == problem.evaluate(literal[done])[0]
+    delays = schedule.relative_delay
+    assert history.staleness[1:3].tolist() == [delays[:60].mean(), delays[60:120].mean()]
+    assert math.isnan(history.staleness[0])
+    assert math.isnan(history.train_loss[0])
+    assert history.gradients.tolist() == history.updates.tolist() == history.round.tolist()
+
+
+def test_versions_are_kept_no_longer_than_tasks_in_flight_need_them(monkeypatch):
+    schedule = small_schedule(concurrency=7, rounds=300)
+    alive = []
+    apply = GeneralizedAsyncSGD.apply
+    positions = []
+
+    from sojourn.train import replay
+
+    beginning = replay.Replay.beginning
+
+    def remember(self, batched):
+        positions.append(beginning(self, batched))
+        return positions[-1]
+
+    def count(self, *args, **kwargs):
+        alive.append(len(positions[0].live))
+        return apply(self, *args, **kwargs)
+
+    monkeypatch.setattr(replay.Replay, "beginning", remember)
+    monkeypatch.setattr(GeneralizedAsyncSGD, "apply", count)
+    train(
+        schedule,
+        small_problem(),
+        GeneralizedAsyncSGD(),
+        learning_rate=0.01,
+        seed=1,
+        batched=False,
+    )
+    assert max(alive) <= 7
+    assert positions[0].live == {}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_learns_under_its_own_policy(name):
+    rule = RULES[name]()
+    problem = small_problem()
+    schedule = small_schedule(concurrency=4, rounds=400, policy=rule.policy)
+    history = train(schedule, problem, rule, learning_rate=0.1, seed=1)
+    assert history.test_loss[-1] < history.test_loss[0]
+    assert history.strategy == name
+    assert history.gradients[-1] == 400
+    assert history.updates[-1] <= 400
+
+
+def test_a_buffer_makes_versions_only_when_it_is_emptied():
+    problem, schedule = small_problem(), small_schedule(rounds=205)
+    history = train(schedule, problem, FedBuff(buffer_size=10), learning_rate=0.1, seed=1)
+    assert history.updates[-1] == 20
+    assert history.staleness[-1] < schedule.relative_delay.mean() / 5
+
+
+def test_synchronous_rules_make_one_version_per_cohort_and_are_never_stale():
+    schedule = small_schedule(concurrency=4, rounds=200, policy="synchronous")
+    gradient = train(schedule, small_problem(), MinibatchSGD(), learning_rate=0.1, seed=1)
+    model = train(schedule, small_problem(), FedAvg(), learning_rate=0.1, seed=1)
+    for history in (gradient, model):
+        assert history.updates[-1] == 50
+        assert set(history.staleness[1:]) == {0.0}
+    # One local step at the same rate is the same thing.
+    np.testing.assert_allclose(gradient.weights, model.weights, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_thrown_away_are_counted_as_computed():
+    schedule = small_schedule(rounds=200)
+    history = train(
+        schedule, small_problem(), Ringmaster(max_staleness=5), learning_rate=0.1, seed=1
+    )
+    assert history.gradients[-1] == 200
+    assert 0 < history.updates[-1] < 200
+    assert np.nanmax(history.staleness) < 5
+
+
+def test_local_steps_cost_local_steps():
+    rule, problem = FedBuff(local_steps=3), small_problem()
+    schedule = small_schedule(rounds=60, work=3.0)
+    history = train(schedule, problem, rule, learning_rate=0.1, seed=1)
+    assert history.gradients[-1] == 180
+    with pytest.raises(InvalidInput, match="simulate with work=3"):
+        train(small_schedule(rounds=60), problem, rule, learning_rate=0.1, seed=1)
+
+
+def test_strategies_see_the_same_batches():
+    seen = []
+    for concurrency in (4, 12):
+        problem = small_problem()
+        batch = problem.batch
+        calls = {}
+        problem.batch = lambda client, number, seed, batch=batch, calls=calls: calls.setdefault(
+            (client, number), batch(client, number, seed)
+        )
+        schedule = small_schedule(concurrency=concurrency, rounds=100)
+        train(schedule, problem, AsyncSGD(), learning_rate=0.1, seed=4, batched=False)
+        seen.append(calls)
+    shared = set(seen[0]) & set(seen[1])
+    assert len(shared) > 50
+    assert all(torch.equal(seen[0][key][0], seen[1][key][0]) for key in shared)
+
+
+def test_a_learning_rate_that_diverges_ends_the_run_and_keeps_its_rows():
+    problem, schedule = small_problem(), small_schedule()
+    history = train(schedule, problem, AsyncSGD(), learning_rate=1e30, seed=1, evaluate_every=1)
+    assert history.diverged_at is not None
+    assert 1 <= history.diverged_at < 200
+    assert history.rows >= 1
+    assert np.isfinite(history.test_loss).all()
+    assert history.round[-1] < history.diverged_at + 1
+
+
+def test_progress_is_told_to_the_end():
+    calls = []
+    train(
+        small_schedule(),
+        small_problem(),
+        AsyncSGD(),
+        learning_rate=0.1,
+        seed=1,
+        progress=lambda done, total: calls.append((done, total)),
+    )
+    assert calls[-1] == (200, 200)
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+
+
+def test_the_bar_is_quiet_when_not_on_a_terminal(capfd):
+    train(
+        small_schedule(rounds=20),
+        small_problem(),
+        AsyncSGD(),
+        learning_rate=0.1,
+        seed=1,
+        progress=True,
+    )
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_package_can_be_called():
+    history = sj.train(
+        small_schedule(rounds=20), small_problem(), AsyncSGD(), learning_rate=0.1, seed=1
+    )
+    assert history.provenance["inputs"]["rule"] == {"name": "async-sgd"}
+
+
+def test_looking_at_the_package_does_not_import_torch():
+    code = "import sojourn, sys; callable(sojourn.train) or exit(1); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"learning_rate": math.nan}, "learning_rate must be positive"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"evaluate_every": 0}, "evaluate_every must be a whole number"),
+    ],
+)
+def test_wrong_options_are_refused(options, words):
+    given = {"learning_rate": 0.1, "seed": 1, **options}
+    with pytest.raises(InvalidInput, match=words):
+        train(small_schedule(rounds=5), small_problem(), AsyncSGD(), **given)
+
+
+def test_a_problem_of_another_fleet_is_refused():
+    with pytest.raises(InvalidInput, match="data for 3 clients, but the schedule is of 4"):
+        train(
+            small_schedule(rounds=5),
+            small_problem(clients=3),
+            AsyncSGD(),
+            learning_rate=0.1,
+            seed=1,
+        )
+
+
+def test_evaluation_costs_a_tenth_at_most():
+    for rounds, test, samples in [(3000, 10_000, 128), (200, 360, 32), (10**6, 10_000, 640)]:
+        spacing = evaluation_spacing(rounds, test, samples)
+        assert 0.5 * test / (0.5 * test + spacing * samples) <= 0.1
+        assert rounds / spacing <= 100
+
+
+def test_the_order_of_a_schedule_against_its_definition():
+    schedule = small_schedule(rounds=500)
+    client, dispatched = schedule.client, schedule.dispatched
+    ordinals, last = task_ordinals(client), last_uses(dispatched)
+    for t in range(500):
+        assert ordinals[t] == (client[:t] == client[t]).sum()
+        uses = np.flatnonzero(dispatched == t)
+        assert last[t] == (uses[-1] if uses.size else -1)
+    start = 0
+    while start < 500:
+        end = run_end(dispatched, start, limit=1000)
+        assert (dispatched[start:end] <= start).all()
+        assert end == 500 or dispatched[end] > start
+        assert run_end(dispatched, start, limit=3) == min(end, start + 3)
+        start = end
