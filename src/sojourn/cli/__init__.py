@@ -35,11 +35,12 @@ def _common(
 
 from sojourn.cli import (  # noqa: E402  the commands register themselves on `app`
     analyze,
+    plan,
     report,
     train,
 )
 
-__all__ = ["analyze", "app", "main", "report", "train"]
+__all__ = ["analyze", "app", "main", "plan", "report", "train"]
 
 
 def main() -> None:

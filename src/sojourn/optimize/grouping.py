@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sojourn.bounds import check_positive
-from sojourn.network import Fleet, FloatArray, IntArray, Network
+from sojourn.network import Fleet, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,17 +20,15 @@ class Grouping:
     group: IntArray
     tolerance: float
 
-    def client_routing(self, network: Network, parents: IntArray) -> FloatArray:
-        """The probability of every client of the original fleet under a plan for the groups.
+    def to_original(self, values: FloatArray) -> FloatArray:
+        """Values of the clients of ``fleet`` as values of the clients of ``original``.
 
-        ``parents`` gives the group of each class of ``network``, which may have split groups: the
-        parts are handed to the group's clients in order.
+        The members of a group take its clients' values in their order.
         """
-        routing = np.empty(self.original.size)
         order = np.argsort(np.repeat(self.group, self.original.counts), kind="stable")
-        by_group = np.argsort(parents, kind="stable")
-        routing[order] = np.repeat(network.routing[by_group], network.fleet.counts[by_group])
-        return routing
+        mapped = np.empty(self.original.size)
+        mapped[order] = values
+        return mapped
 
 
 def group_clients(fleet: Fleet, *, tolerance: float = 0.01) -> Grouping:

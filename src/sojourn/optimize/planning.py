@@ -14,6 +14,7 @@ from sojourn.jackson import analyze
 from sojourn.network import (
     ROUTINGS,
     Fleet,
+    FloatArray,
     IntArray,
     Network,
     check_concurrency,
@@ -76,6 +77,12 @@ class Plan:
     def rounds(self) -> float | None:
         """The number of rounds that the objective speaks of; ``None`` if it speaks of none."""
         return _rounds(self.objective, self.network, self.learning_rate)
+
+    @property
+    def client_routing(self) -> FloatArray:
+        """The probability of every client of ``fleet``, shape ``(n,)``; parts of a class in order."""
+        order = np.argsort(self.parents, kind="stable")
+        return np.repeat(self.network.routing[order], self.network.fleet.counts[order])
 
     def predict(self, network: Network | None = None) -> Prediction:
         """Theory's figures for the plan, or for another network at the plan's learning rate and rounds."""

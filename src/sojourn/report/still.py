@@ -26,6 +26,7 @@ _STYLE: Any = {
     "svg.fonttype": "path",
     "svg.hashsalt": "sojourn",
 }
+SUFFIXES = ("png", "svg")
 _SIZE = (6.4, 3.9)
 _LABEL_GAP = 13.0
 
@@ -35,17 +36,19 @@ def save(figure: Figure, folder: Path) -> list[Path]:
     written = []
     for view in figure.views:
         stem = "-".join(part for part in (figure.name, view.metric, view.axis) if part)
-        with rc_context(_STYLE):
-            canvas = _draw(figure, view)
-            for suffix in ("png", "svg"):
-                target = folder / f"{stem}.{suffix}"
-                metadata = {"Title": figure.title}
-                if suffix == "svg":
-                    metadata |= {"Date": None, "Description": figure.alt}  # type: ignore[dict-item]
-                with replacing(target) as temporary:
-                    canvas.savefig(temporary, format=suffix, dpi=160, metadata=metadata)
-                written.append(target)
+        written += [save_view(figure, view, folder / f"{stem}.{suffix}") for suffix in SUFFIXES]
     return written
+
+
+def save_view(figure: Figure, view: View, target: Path) -> Path:
+    """Write one view of a figure; the suffix of ``target`` (png, svg, pdf) chooses the format."""
+    suffix = target.suffix.lstrip(".") or "png"
+    metadata = {"Title": figure.title}
+    if suffix == "svg":
+        metadata |= {"Date": None, "Description": figure.alt}  # type: ignore[dict-item]
+    with rc_context(_STYLE), replacing(target) as temporary:
+        _draw(figure, view).savefig(temporary, format=suffix, dpi=160, metadata=metadata)
+    return target
 
 
 def _draw(figure: Figure, view: View) -> Canvas:

@@ -1,0 +1,295 @@
+"""``sojourn plan``: the best routing, concurrency and learning rate for a fleet, and why."""
+
+import csv
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sojourn.bounds import LearningConstants, max_learning_rate
+from sojourn.cli import app
+from sojourn.cli.inputs import DEFAULT_CONSTANTS, printed, read_constants, read_fleet, read_routing
+from sojourn.cli.waiting import Waiting
+from sojourn.errors import InvalidInput, MissingExtra, UnknownName
+from sojourn.files import replacing
+from sojourn.network import ROUTINGS, Fleet, FloatArray
+from sojourn.optimize import (
+    Objective,
+    PerRound,
+    PerTime,
+    Plan,
+    Prediction,
+    Throughput,
+    TimeBudget,
+    TimeToAccuracy,
+    frontier,
+    group_clients,
+    plan as make_plan,
+)
+
+OBJECTIVES = ("time-to-accuracy", "time-budget", "per-time", "per-round", "throughput")
+MOST_ROWS = 40
+
+
+@app.command()
+def plan(
+    fleet: Annotated[
+        str,
+        typer.Argument(
+            metavar="FLEET",
+            help="CSV with a column service_rate and, optionally, count and name; or a built-in "
+            "fleet: three-clusters, twenty, fifty.",
+        ),
+    ],
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="time-to-accuracy (needs --accuracy), time-budget (--time), per-time (H) or "
+            "per-round (G) (--rounds), throughput (--concurrency)."
+        ),
+    ] = "time-to-accuracy",
+    accuracy: Annotated[
+        float, typer.Option(help="Target for the mean squared gradient norm.")
+    ] = 0.5,
+    guaranteed: Annotated[
+        bool, typer.Option("--guaranteed", help="Keep the learning rate where the bound holds.")
+    ] = False,
+    time: Annotated[float | None, typer.Option(help="Units of time for time-budget.")] = None,
+    rounds: Annotated[float | None, typer.Option(help="T for per-time and per-round.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Tasks in flight, m. Chosen if left out.")
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="eta. Chosen if left out.")] = None,
+    routing: Annotated[
+        str | None,
+        typer.Option(help="uniform, balanced, square-root or a CSV. Chosen if left out."),
+    ] = None,
+    constants: Annotated[
+        str | None,
+        typer.Option(help="L,sigma,M,A, or a TOML file from `sojourn calibrate`."),
+    ] = None,
+    group: Annotated[
+        float | None,
+        typer.Option(help="Treat clients whose speeds differ by less than this as one class."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the plan here, as TOML.")] = None,
+    clients: Annotated[
+        Path | None, typer.Option(help="Write every client's probability here, as CSV.")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the frontier of throughput and staleness here.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Choose who gets which share of the tasks, how many are in flight, and how fast to learn.
+
+    Example: sojourn plan three-clusters --objective time-to-accuracy --accuracy 0.5 --out plan.toml
+    """
+    console = Console()
+    known = DEFAULT_CONSTANTS if constants is None else read_constants(constants)
+    wanted = _objective(objective, known, accuracy, guaranteed, time, rounds)
+    original = read_fleet(fleet)
+    grouping = None if group is None else group_clients(original, tolerance=group)
+    planned = original if grouping is None else grouping.fleet
+    with Waiting("planning") as waiting:
+        best = make_plan(
+            planned,
+            wanted,
+            concurrency=concurrency,
+            learning_rate=learning_rate,
+            routing=None if routing is None else read_routing(routing, planned),
+            progress=waiting,
+        )
+    if as_json:
+        typer.echo(json.dumps(_as_json(best), indent=2))
+    else:
+        if constants is None and not isinstance(wanted, Throughput):
+            console.print(_default_constants_said())
+        if group is not None:
+            console.print(
+                f"{original.classes} speeds taken as {planned.classes} classes: every client is "
+                f"within {group:.2g} of its class."
+            )
+        _show(best, console)
+    if out is not None:
+        best.write(out)
+    if clients is not None:
+        by_client = best.client_routing
+        if grouping is not None:
+            by_client = grouping.to_original(by_client)
+        _write_clients(original, by_client, clients)
+    if figure is not None:
+        _draw_frontier(best, figure)
+    for path in (out, clients, figure):
+        if path is not None and not as_json:
+            console.print(f"written: {path}")
+
+
+def _objective(
+    name: str,
+    constants: LearningConstants,
+    accuracy: float,
+    guaranteed: bool,
+    time: float | None,
+    rounds: float | None,
+) -> Objective:
+    if name not in OBJECTIVES:
+        raise UnknownName("objective", name, OBJECTIVES)
+    if name == "time-to-accuracy":
+        return TimeToAccuracy(constants, accuracy, guaranteed)
+    if name == "throughput":
+        return Throughput()
+    if name == "time-budget":
+        if time is None:
+            raise InvalidInput("the objective time-budget needs --time: how long you can train")
+        return TimeBudget(constants, time)
+    if rounds is None:
+        raise InvalidInput(f"the objective {name} needs --rounds: how many updates you will make")
+    return (PerTime if name == "per-time" else PerRound)(constants, None, rounds)
+
+
+def _as_json(plan: Plan) -> dict[str, Any]:
+    fleet = plan.network.fleet
+    return {
+        "objective": plan.objective.name,
+        "value": plan.value,
+        "concurrency": plan.concurrency,
+        "learning_rate": plan.learning_rate,
+        "guarantee": plan.is_guarantee,
+        "rounds": plan.rounds,
+        "comparison": {name: asdict(row) for name, row in plan.comparison().items()},
+        "classes": [
+            {
+                "name": fleet.label(k),
+                "count": int(fleet.counts[k]),
+                "service_rate": float(fleet.service_rates[k]),
+                "routing": float(plan.network.routing[k]),
+            }
+            for k in range(fleet.classes)
+        ],
+    }
+
+
+def _show(plan: Plan, console: Console) -> None:
+    rate = "" if plan.learning_rate is None else f", learning rate {printed(plan.learning_rate)}"
+    console.print(
+        f"[bold]{plan.fleet.size} clients, {plan.concurrency} tasks in flight{rate}[/bold]"
+    )
+    comparison = plan.comparison()
+    console.print(_comparison_table(comparison))
+    console.print(_routing_table(plan))
+    console.print(_why(plan, comparison))
+    constants = plan.objective.constants
+    if constants is not None and plan.is_guarantee is False:
+        largest = printed(max_learning_rate(plan.network, constants))
+        console.print(
+            f"[yellow]A proxy, not a guarantee:[/yellow] the bound is proven for learning rates up "
+            f"to {largest}. Compare plans with it; measure before you trust its values."
+        )
+
+
+def _comparison_table(comparison: dict[str, Prediction]) -> Table:
+    columns = {
+        "throughput": "throughput",
+        "mean staleness": "mean_staleness",
+        "worst staleness": "worst_staleness",
+        "G": "per_round",
+        "H": "per_time",
+        "time to accuracy": "time_to_accuracy",
+    }
+    shown = {
+        heading: field
+        for heading, field in columns.items()
+        if getattr(comparison["plan"], field) is not None
+    }
+    table = Table("routing", *shown, box=None, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, row in comparison.items():
+        values = [printed(getattr(row, field)) for field in shown.values()]
+        table.add_row(name, *values, style="bold" if name == "plan" else None)
+    return table
+
+
+def _routing_table(plan: Plan) -> Table:
+    fleet, p = plan.network.fleet, plan.network.routing
+    table = Table("class", "clients", "rate", "probability each", "share of tasks", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for k in range(min(fleet.classes, MOST_ROWS)):
+        table.add_row(
+            fleet.label(k),
+            str(fleet.counts[k]),
+            printed(fleet.service_rates[k]),
+            printed(p[k]),
+            f"{fleet.counts[k] * p[k]:.1%}",
+        )
+    if fleet.classes > MOST_ROWS:
+        table.add_row(f"... and {fleet.classes - MOST_ROWS} more (--out writes them all)")
+    return table
+
+
+def _why(plan: Plan, comparison: dict[str, Prediction]) -> str:
+    """Two sentences: what the plan gains over the best simple routing, and how."""
+    rows = {name: comparison[name] for name in ROUTINGS}
+    field = {
+        "time-to-accuracy": "time_to_accuracy",
+        "per-time": "per_time",
+        "per-round": "per_round",
+        "time-budget": "per_round",
+        "throughput": "throughput",
+    }[plan.objective.name]
+    pick = max if plan.objective.maximize else min
+    rival = pick(rows, key=lambda name: getattr(rows[name], field))
+    other, ours = getattr(rows[rival], field), getattr(comparison["plan"], field)
+    gain = ours / other - 1.0 if plan.objective.maximize else 1.0 - ours / other
+    better = "higher" if plan.objective.maximize else "lower"
+    faster = comparison["plan"].throughput / rows["uniform"].throughput
+    fleet, p = plan.network.fleet, plan.network.routing
+    most = int((p * fleet.size).argmax())
+    least = int((p * fleet.size).argmin())
+    return (
+        f"Why: the {plan.objective.name} is {gain:.1%} {better} than under {rival} routing, the best "
+        f"of the simple ones, at {faster:.3g} times the throughput of uniform routing. A client of "
+        f"{fleet.label(most)} gets {p[most] * fleet.size:.3g} times an even share of the tasks and "
+        f"one of {fleet.label(least)} {p[least] * fleet.size:.3g} times: more would queue up there "
+        "and go stale, less would make its rare updates too heavy."
+    )
+
+
+def _default_constants_said() -> str:
+    c = DEFAULT_CONSTANTS
+    return (
+        f"No --constants given: L = {c.smoothness:g}, sigma = {c.gradient_noise:g}, "
+        f"M = {c.heterogeneity:g}, A = {c.initial_gap:g} are assumed (a ten-class classifier at its "
+        "start). `sojourn calibrate` measures yours."
+    )
+
+
+def _write_clients(fleet: Fleet, routing: FloatArray, path: Path) -> None:
+    """One line per client: its name, rate and probability."""
+    names = [
+        fleet.label(k) if fleet.counts[k] == 1 else f"{fleet.label(k)} {member}"
+        for k in range(fleet.classes)
+        for member in range(1, int(fleet.counts[k]) + 1)
+    ]
+    rates = fleet.expand(fleet.service_rates)
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["name", "service_rate", "routing"])
+        writer.writerows(zip(names, rates.tolist(), routing.tolist(), strict=True))
+
+
+def _draw_frontier(plan: Plan, path: Path) -> None:
+    try:
+        from sojourn.report.frontier import save_frontier
+    except ImportError as error:
+        raise MissingExtra("matplotlib", extra="report") from error
+    with Waiting("drawing the frontier") as waiting:
+        waiting("tracing")
+        curve = frontier(plan.fleet, plan.concurrency, plan=plan)
+    save_frontier(curve, path)

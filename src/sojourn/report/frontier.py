@@ -1,0 +1,43 @@
+"""The trade-off between throughput and staleness, drawn."""
+
+from pathlib import Path
+
+from sojourn.optimize import Frontier
+from sojourn.report.figure import Figure, Series, View
+from sojourn.report.still import save_view
+
+_PENALTY = {
+    "staleness": "staleness penalty S2/n² (least possible)",
+    "routing": "routing penalty S1/n² (least possible)",
+}
+
+
+def frontier_figure(curve: Frontier) -> Figure:
+    """The frontier as a line, and the marked routings as points on or above it."""
+    line = Series("frontier", curve.throughput, curve.least, label="frontier")
+    points = [
+        Series(name, [x], [y], kind="points", text=(name,)) for name, (x, y) in curve.marks.items()
+    ]
+    slow, fast = curve.throughput[0], curve.throughput[-1]
+    return Figure(
+        name="frontier",
+        title="More updates per unit of time, or fresher gradients",
+        alt=f"From {slow:.3g} to {fast:.3g} rounds per unit of time, the least {curve.penalty} "
+        f"penalty rises from {curve.least[0]:.3g} to {curve.least[-1]:.3g}; "
+        + "; ".join(f"{name} at {x:.3g}, {y:.3g}" for name, (x, y) in curve.marks.items()),
+        views=(
+            View(
+                x_label="throughput (rounds per unit of time)",
+                y_label=_PENALTY[curve.penalty],
+                series=(line, *points),
+                log_x=True,
+                log_y=True,
+            ),
+        ),
+    )
+
+
+def save_frontier(curve: Frontier, path: Path) -> None:
+    """Draw the frontier into ``path``; its suffix (png, svg, pdf) chooses the format."""
+    figure = frontier_figure(curve)
+    save_view(figure, figure.views[0], path)
