@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sojourn.errors import InvalidInput
 
-BLOCK = 16384
+BLOCK = 8192
 
 Seed = int | np.random.SeedSequence
 

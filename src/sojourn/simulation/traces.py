@@ -1,0 +1,68 @@
+"""Observed service times from a CSV file, as a service-time law."""
+
+import csv
+import math
+import os
+from pathlib import Path
+
+from sojourn.errors import InvalidFile, UnknownName
+from sojourn.network import Fleet
+from sojourn.simulation.laws import Law
+
+
+def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> Law:
+    """Durations observed, in a column ``duration``, as a law to draw from with replacement.
+
+    A column ``class`` says to which class of the fleet each belongs, by name or number (from 1);
+    without it all classes share the durations. Each class is rescaled so that its mean stays
+    1/mu: the trace gives the shape, the fleet the speed. A missing, negative or unreadable duration
+    raises ``InvalidFile`` with its line.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(row)]
+    except OSError as error:
+        raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidFile(f"{path}: not a CSV file in UTF-8 ({error})") from error
+    header = [field.strip() for field in rows[0][1]] if rows else []
+    for column in header:
+        if column not in ("class", "duration"):
+            raise InvalidFile(f"{path}: {UnknownName('column', column, ['class', 'duration'])}")
+    if "duration" not in header:
+        raise InvalidFile(f"{path}: there is no column duration in the first line")
+    by_class = "class" in header
+    labels = [fleet.label(k) for k in range(fleet.classes)]
+    observed: list[list[float]] = [[] for _ in labels] if by_class else [[]]
+    for number, row in rows[1:]:
+        where = f"{path}, line {number}"
+        if len(row) != len(header):
+            raise InvalidFile(f"{where}: {len(row)} fields where the first line has {len(header)}")
+        fields = {name: field.strip() for name, field in zip(header, row, strict=True)}
+        k = _class_index(fields["class"], labels, where) if by_class else 0
+        observed[k].append(_duration(fields["duration"], where))
+    for k, durations in enumerate(observed):
+        if not durations:
+            whom = f" for {labels[k]}" if by_class else ""
+            raise InvalidFile(f"{path}: there are no durations{whom}")
+    return Law.from_durations(observed)
+
+
+def _class_index(field: str, labels: list[str], where: str) -> int:
+    if field in labels:
+        return labels.index(field)
+    if field.isdecimal() and 1 <= int(field) <= len(labels):
+        return int(field) - 1
+    raise InvalidFile(f"{where}: {UnknownName('class', field, labels)}")
+
+
+def _duration(field: str, where: str) -> float:
+    if not field:
+        raise InvalidFile(f"{where}: the duration is missing")
+    try:
+        value = float(field)
+    except ValueError:
+        raise InvalidFile(f"{where}: the duration must be a number; it is '{field}'") from None
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidFile(f"{where}: the duration must be positive and finite; it is {value:g}")
+    return value
