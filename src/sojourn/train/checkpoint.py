@@ -90,7 +90,7 @@ class CheckpointFile:
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as archive:
+            with self.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 meta = json.loads(str(archive["meta"]))
                 vectors = list(archive["vectors"])
             if meta["format"] != FORMAT:

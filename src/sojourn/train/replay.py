@@ -166,7 +166,7 @@ class Replay:
         """Take ``position`` to the end of the schedule, or to where the run diverges."""
         workers = self._workers(position.batched)
         limit = self._longest_run()
-        rounds = self.schedule.rounds
+        begun, rounds = position.round, self.schedule.rounds
         next_progress = 0.0
         while position.round < rounds and position.diverged_at is None:
             end = run_end(self._dispatched, position.round, workers.longest_run(limit))
@@ -178,7 +178,7 @@ class Replay:
             if advance and time.monotonic() >= next_progress:
                 advance(position.round, rounds)
                 next_progress = time.monotonic() + SECONDS_PER_PROGRESS
-        if file:
+        if file and position.round > begun:
             file.write(position)
         if advance:
             advance(position.round, rounds)

@@ -1,0 +1,232 @@
+"""A run that was killed goes on to the same history, to the bit."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.rules import RULES, AsyncSGD, FedBuff, GeneralizedAsyncSGD
+from sojourn.train import Checkpoint, train
+from sojourn.train.checkpoint import digest
+from tests.train.small import small_problem, small_schedule
+
+ROOT = Path(__file__).parents[2]
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt_after(rounds):
+    def advance(done, total):
+        if rounds <= done < total:
+            raise Interrupted
+
+    return advance
+
+
+def run(path=None, *, rule=None, batched=False, progress=False, rounds=400, **changes):
+    rule = rule or GeneralizedAsyncSGD()
+    schedule = small_schedule(concurrency=4, rounds=rounds, policy=rule.policy)
+    options = {"learning_rate": 0.1, "seed": 1, "evaluate_every": 30, **changes}
+    checkpoint = None if path is None else Checkpoint(path, seconds=0.0)
+    return train(
+        schedule,
+        small_problem(),
+        rule,
+        batched=batched,
+        progress=progress,
+        checkpoint=checkpoint,
+        **options,
+    )
+
+
+def records(history):
+    return repr(history.to_records())
+
+
+def interrupted(path, monkeypatch, **options):
+    """Break a run off on its way, and say in which round its checkpoint is."""
+    monkeypatch.setattr("sojourn.train.replay.SECONDS_PER_PROGRESS", 0.0)
+    monkeypatch.setattr("sojourn.train.checkpoint.LEAST_SECONDS_PER_WRITE", 0.0)
+    with pytest.raises(Interrupted):
+        run(path, progress=interrupt_after(100), **options)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("batched", [False, True])
+def test_an_interrupted_run_goes_on_to_the_same_history(tmp_path, monkeypatch, name, batched):
+    path, rule = tmp_path / "run.checkpoint", RULES[name]()
+    interrupted(path, monkeypatch, rule=rule, batched=batched)
+    rounds = []
+    resumed = run(
+        path, rule=rule, batched=batched, progress=lambda done, total: rounds.append(done)
+    )
+    assert rounds[0] > 100
+    whole = run(rule=rule, batched=batched)
+    assert records(resumed) == records(whole)
+    assert np.array_equal(resumed.weights, whole.weights)
+
+
+def test_the_choice_between_plain_and_batched_is_kept(tmp_path, monkeypatch):
+    path = tmp_path / "run.checkpoint"
+    monkeypatch.setattr("sojourn.train.batching.TRIAL_ROUNDS", 1)
+    monkeypatch.setattr("sojourn.train.batching.SHORTEST_RUN", 2)
+    monkeypatch.setattr("sojourn.train.batching.HOPELESS", float("inf"))
+    monkeypatch.setattr("sojourn.train.batching.WORTHWHILE", float("inf"))
+    interrupted(path, monkeypatch, batched=None)
+    whole = run(batched=None)
+    monkeypatch.setattr("sojourn.train.batching.WORTHWHILE", 0.0)
+    resumed = run(path, batched=None)
+    assert resumed.provenance["inputs"]["batched"] is True
+    assert records(resumed) == records(whole)
+    assert np.array_equal(resumed.weights, whole.weights)
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    path = tmp_path / "run.checkpoint"
+    first = run(path)
+    rounds = []
+    again = run(path, progress=lambda done, total: rounds.append(done))
+    assert rounds == [400]
+    assert records(again) == records(first)
+
+
+def test_a_run_that_diverged_stays_so(tmp_path):
+    path = tmp_path / "run.checkpoint"
+    first = run(path, learning_rate=1e30)
+    assert first.diverged_at is not None
+    assert run(path, learning_rate=1e30).diverged_at == first.diverged_at
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"learning_rate": 0.2}, "its learning rate differs"),
+        ({"seed": 2}, "its seed differs"),
+        ({"rule": AsyncSGD()}, "its rule differs"),
+        ({"rounds": 300}, "its schedule differs"),
+        ({"evaluate_every": 31, "seed": 5}, "its seed and spacing of evaluations differ"),
+        ({"batched": True}, "its batched differs"),
+    ],
+)
+def test_the_checkpoint_of_another_run_is_refused(tmp_path, change, what):
+    path = tmp_path / "run.checkpoint"
+    run(path)
+    with pytest.raises(InvalidFile, match=what):
+        run(path, **change)
+
+
+def test_another_problem_is_refused(tmp_path):
+    path, schedule = tmp_path / "run.checkpoint", small_schedule(rounds=10)
+    options = {"learning_rate": 0.1, "seed": 1, "evaluate_every": 5, "checkpoint": path}
+    train(schedule, small_problem(), AsyncSGD(), **options)
+    with pytest.raises(InvalidFile, match="its problem differs"):
+        train(schedule, small_problem(batch_size=9), AsyncSGD(), **options)
+
+
+@pytest.mark.parametrize("spoil", ["truncate", "text", "pickle", "pickled array", "empty"])
+def test_a_spoilt_checkpoint_is_refused_and_nothing_is_unpickled(tmp_path, spoil):
+    path, marker = tmp_path / "run.checkpoint", tmp_path / "ran"
+    run(path)
+    whole = path.read_bytes()
+
+    class Harmful:
+        def __reduce__(self):
+            return os.mkdir, (str(marker),)
+
+    if spoil == "truncate":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif spoil == "text":
+        path.write_text("not a checkpoint")
+    elif spoil == "pickle":
+        path.write_bytes(pickle.dumps(Harmful()))
+    elif spoil == "pickled array":
+        with path.open("wb") as file:
+            np.savez(file, meta=np.array([Harmful()], dtype=object), vectors=np.zeros(1))
+    else:
+        with zipfile.ZipFile(path, "w"):
+            pass
+    with pytest.raises(InvalidFile, match="Delete it to start anew"):
+        run(path)
+    assert not marker.exists()
+
+
+def test_writes_are_spaced_and_leave_no_other_file(tmp_path):
+    path = tmp_path / "run.checkpoint"
+    run(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["run.checkpoint"]
+    with pytest.raises(InvalidInput, match="must not be negative"):
+        Checkpoint(path, seconds=-1.0)
+
+
+def test_shared_weights_are_kept_once(tmp_path):
+    path = tmp_path / "run.checkpoint"
+    schedule = small_schedule(concurrency=30, rounds=50)
+    rule = FedBuff(buffer_size=1000)
+    train(schedule, small_problem(), rule, learning_rate=0.1, seed=1, checkpoint=path)
+    with np.load(path) as archive:
+        assert len(archive["vectors"]) == 2
+
+
+def test_digests_tell_values_apart():
+    values = [1, 1.0, "1", np.zeros(2), np.zeros(3), np.zeros(2, dtype=int), torch.ones(2)]
+    assert len({digest(value) for value in values}) == len(values)
+
+
+CHILD = """
+import sys
+import time
+from tests.train.test_checkpoint import long_run
+
+def advance(done, total):
+    print(done, flush=True)
+    if done >= 1000:
+        time.sleep(60)
+
+long_run(sys.argv[1], advance)
+"""
+
+
+def long_run(path=None, progress=False):
+    torch.set_num_threads(1)
+    return train(
+        small_schedule(concurrency=40, rounds=1500),
+        small_problem(),
+        GeneralizedAsyncSGD(),
+        learning_rate=0.01,
+        seed=1,
+        checkpoint=None if path is None else Checkpoint(path, seconds=0.0),
+        progress=progress,
+        batched=False,
+    )
+
+
+def test_killed_and_resumed(tmp_path):
+    """The child is killed somewhere beyond round 500; it cannot have come to its end."""
+    path = tmp_path / "run.checkpoint"
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        reached = next((int(line) for line in child.stdout if int(line) >= 500), 0)
+        child.send_signal(signal.SIGKILL)
+    finally:
+        child.stdout.close()
+        child.wait()
+    assert reached >= 500
+    assert child.returncode == -signal.SIGKILL
+    rounds = []
+    resumed = long_run(path, lambda done, total: rounds.append(done))
+    assert 0 < rounds[0] < 1500
+    whole = long_run()
+    assert records(resumed) == records(whole)
+    assert np.array_equal(resumed.weights, whole.weights)
