@@ -9,6 +9,7 @@ from sojourn.errors import InvalidInput
 from sojourn.train.naming import split_parameter
 
 MODELS = ("mlp", "linear", "cnn")
+SMALL_MODELS = ("mlp", "linear")
 GROUPS = 8
 
 

@@ -1,0 +1,196 @@
+"""``sojourn train``: run an experiment, compare its strategies."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from sojourn.cli import app
+from sojourn.cli.inputs import printed
+from sojourn.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from sojourn.train.experiment import Experiment
+
+INTERRUPTED = 130
+
+
+@app.command()
+def train(
+    experiment: Annotated[
+        Path, typer.Argument(metavar="EXPERIMENT.toml", help="What to compare, on what.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results [default: runs/NAME].")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run in the folder.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
+    engine: Annotated[str, typer.Option(help="local, or dask.")] = "local",
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of the Dask scheduler, such as tcp://host:8786.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where data sets are sought before $SOJOURN_DATA.")
+    ] = None,
+    partition_figure: Annotated[
+        Path | None,
+        typer.Option(help="Only draw who holds what under the first seed, as .png or .svg."),
+    ] = None,
+) -> None:
+    """Compare strategies on a learning problem, in virtual time.
+
+    Example: sojourn train experiments/digits.toml --jobs 2
+    """
+    import dataclasses
+
+    from sojourn.train.engines import make_engine
+    from sojourn.train.experiment import Experiment
+    from sojourn.train.run import run_experiment
+
+    asked = Experiment.read(experiment)
+    if data_dir is not None:
+        asked = dataclasses.replace(asked, data_dir=str(data_dir))
+    if partition_figure is not None:
+        _draw_partition(asked, partition_figure)
+        return
+    chosen = make_engine(engine, jobs=jobs, scheduler=scheduler)
+    if engine == "local":
+        _say_notes(asked)
+    folder = out or Path("runs") / experiment.stem
+    try:
+        with _progress_bar() as progress:
+            summary = run_experiment(asked, folder, chosen, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        typer.secho(
+            f"interrupted. What is done is kept; go on with: sojourn train {experiment} "
+            f"--out {folder} --resume",
+            err=True,
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    _show(summary, Console())
+    typer.echo(f"written to {folder}")
+
+
+def _say_notes(experiment: "Experiment") -> None:
+    """Load the data once, so that what is wrong with it is said at once, and what is notable."""
+    from sojourn.train.world import partition_notes
+
+    for note in partition_notes(experiment):
+        typer.echo(f"note: {note}", err=True)
+
+
+def _draw_partition(experiment: "Experiment", path: Path) -> None:
+    from sojourn.report.partition import draw_partition
+    from sojourn.train.partition import partition_table
+    from sojourn.train.world import dataset, partition_of
+
+    if path.suffix not in (".png", ".svg"):
+        raise InvalidInput(f"'{path}': the picture must end in .png or .svg")
+    if experiment.problem is not None:
+        raise InvalidInput("there is no built-in partition to draw: the experiment has a 'problem'")
+    data = dataset(experiment.data, experiment.data_dir)
+    seed = experiment.seeds[0]
+    made = partition_of(experiment, data, seed)
+    table = partition_table(made, data.train_labels)
+    title = f"{experiment.data}, {experiment.partition}, seed {seed}"
+    draw_partition(table, path, title=title)
+    typer.echo(f"written to {path}")
+
+
+class _Bar:
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=None)
+
+    def start(self, phase: str, total: float, done: float) -> None:
+        self._bar.reset(self._task, total=total, completed=int(done), description=phase)
+
+    def advance(self, amount: float) -> None:
+        self._bar.advance(self._task, amount)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[_Bar | None]:
+    """A bar with the time left on standard error; nothing if that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield _Bar(bar)
+
+
+def _show(summary: Mapping[str, Any], console: Console) -> None:
+    entries = summary["strategies"]
+    targets = list(entries[0]["time_to"])
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("strategy", no_wrap=True)
+    headings = ("rate", "final", "mean", *(f"to {100 * float(t):.3g}%" for t in targets))
+    counts = ("gradients", "updates")
+    for heading in (*headings, *counts):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for entry in entries:
+        seeds = len(entry["seeds"])
+        table.add_row(
+            entry["name"],
+            f"{entry['learning_rate']:g}",
+            _percent(entry["final_accuracy"]),
+            _percent(entry["mean_accuracy"]),
+            *(_time(entry["time_to"][target], seeds) for target in targets),
+            *("-" if entry[c]["mean"] is None else f"{entry[c]['mean']:.0f}" for c in counts),
+        )
+    console.print(table)
+    seeds = len(entries[0]["seeds"])
+    console.print(
+        "rate: learning rate; final: test accuracy at the end; mean: its average over time; "
+        "to x%: time until the accuracy is x"
+        + (f"; ± standard error over {seeds} seeds" if seeds > 1 else ""),
+        highlight=False,
+    )
+    for entry in entries:
+        for run in entry["diverged"]:
+            console.print(
+                f"{entry['name']}: diverged in round {run['round']} with seed {run['seed']}; it is "
+                "left out of the means. Try a smaller learning rate.",
+                highlight=False,
+            )
+
+
+def _percent(value: Mapping[str, float | None]) -> str:
+    if value["mean"] is None:
+        return "diverged"
+    error = value["standard_error"]
+    percent = 100 * value["mean"]
+    return f"{percent:.1f}%" if error is None else f"{percent:.1f}±{100 * error:.1f}%"
+
+
+def _time(value: Mapping[str, Any], seeds: int) -> str:
+    if value["mean"] is None:
+        return f"{value['reached']} of {seeds} seeds" if value["reached"] else "not reached"
+    mean, error = value["mean"], value["standard_error"]
+    if error is None:
+        return printed(mean)
+    decimals = 0 if mean >= 100 else 1
+    return f"{mean:.{decimals}f}±{error:.{decimals}f}"

@@ -1,0 +1,117 @@
+"""One run of an experiment: a strategy, a seed and a learning rate; and where it is kept."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from sojourn.history import History
+from sojourn.jackson import analyze
+from sojourn.simulation.simulate import simulate
+from sojourn.train.checkpoint import Checkpoint
+from sojourn.train.experiment import Experiment
+from sojourn.train.replay import train
+from sojourn.train.world import build_problem
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``strategy`` counts from 0 in the order of the experiment."""
+
+    strategy: int
+    seed: int
+    learning_rate: float
+
+
+def run_cell(
+    experiment: Experiment,
+    cell: Cell,
+    *,
+    checkpoint: Checkpoint | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> History:
+    """Simulate and train one cell, with the experiment's number of threads.
+
+    The same seed gives every strategy the same streams of service times and routing, the same data,
+    batches and first weights.
+    """
+    strategy = experiment.strategies[cell.strategy]
+    with _threads(experiment.threads):
+        schedule = simulate(
+            strategy.network,
+            rounds=experiment.rounds,
+            time=experiment.time,
+            law=strategy.law,
+            policy=strategy.policy,
+            start=experiment.start,
+            work=strategy.rule.local_steps,
+            seed=cell.seed,
+        )
+        history = train(
+            schedule,
+            build_problem(experiment, cell.seed),
+            strategy.rule,
+            learning_rate=cell.learning_rate,
+            seed=cell.seed,
+            evaluate_every=experiment.evaluate_every,
+            batched=experiment.batched,
+            strategy=strategy.name,
+            checkpoint=checkpoint,
+            progress=progress or False,
+        )
+    return dataclasses.replace(history, weights=None)
+
+
+def run_and_keep(
+    experiment: Experiment,
+    cell: Cell,
+    folder: Path,
+    progress: Callable[[int, int], None] | None = None,
+) -> History:
+    """Run a cell, from its checkpoint if there is one, and write its history into ``folder``."""
+    path = Path(f"{cell_path(experiment, cell, folder)}.checkpoint")
+    checkpoint = Checkpoint(path, seconds=experiment.checkpoint_seconds)
+    history = run_cell(experiment, cell, checkpoint=checkpoint, progress=progress)
+    keep(experiment, cell, folder, history)
+    path.unlink(missing_ok=True)
+    return history
+
+
+def keep(experiment: Experiment, cell: Cell, folder: Path, history: History) -> None:
+    """Write the history of a finished cell."""
+    History.write(cell_path(experiment, cell, folder), [history])
+
+
+def kept(experiment: Experiment, cell: Cell, folder: Path) -> History | None:
+    """The history of a cell that was finished before, if it was."""
+    path = cell_path(experiment, cell, folder)
+    return History.read(path)[0] if path.exists() else None
+
+
+def cell_path(experiment: Experiment, cell: Cell, folder: Path) -> Path:
+    """Where a cell's history is kept."""
+    slug = experiment.strategies[cell.strategy].slug
+    return folder / "cells" / f"{slug}_seed-{cell.seed}_rate-{cell.learning_rate!r}.jsonl"
+
+
+def expected_gradients(experiment: Experiment, cell: Cell) -> float:
+    """About how many gradients a cell computes: what progress is measured in."""
+    strategy = experiment.strategies[cell.strategy]
+    steps = strategy.rule.local_steps
+    if experiment.rounds is not None:
+        return float(experiment.rounds * steps)
+    assert experiment.time is not None
+    return max(1.0, analyze(strategy.network).throughput * experiment.time)
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

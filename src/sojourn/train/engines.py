@@ -1,0 +1,140 @@
+"""Where cells are run: in this process, in several, or on a Dask cluster."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sojourn.errors import InvalidInput, MissingExtra, SojournError, UnknownName
+from sojourn.history import History
+from sojourn.train.cells import Cell, keep, run_and_keep, run_cell
+from sojourn.train.experiment import Experiment
+
+Done = Iterator[tuple[Cell, History]]
+Advance = Callable[[Cell, float], None]
+"""Called with the fraction of a cell that is done."""
+
+ENGINES = ("local", "dask")
+CONNECT_SECONDS = 10
+
+
+class Engine(Protocol):
+    """Runs cells, keeps their histories in a folder, and yields them as they finish."""
+
+    def threads(self) -> int | None:
+        """Threads that a cell may use; ``None`` if workers know best."""
+
+    def run(
+        self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
+    ) -> Done:
+        """Run ``cells``; whatever was yielded is on disk."""
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Processes on this machine, which share its cores; one job runs in this process.
+
+    A cell that was interrupted goes on from its checkpoint.
+    """
+
+    jobs: int = 1
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise InvalidInput(f"--jobs must be at least 1; it is {self.jobs}")
+
+    def threads(self) -> int:
+        """The cores, divided among the jobs."""
+        return max(1, len(os.sched_getaffinity(0)) // self.jobs)
+
+    def run(
+        self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
+    ) -> Done:
+        """Run ``cells`` in order, or ``jobs`` of them at a time."""
+        if self.jobs == 1 or len(cells) == 1:
+            for cell in cells:
+                yield cell, run_and_keep(experiment, cell, folder, _reporter(cell, advance))
+            return
+        yield from self._in_processes(experiment, cells, folder)
+
+    def _in_processes(self, experiment: Experiment, cells: Sequence[Cell], folder: Path) -> Done:
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+        parallel = Parallel(
+            n_jobs=self.jobs, backend="loky", batch_size=1, return_as="generator_unordered"
+        )
+        job = delayed(_run_in_process)
+        try:
+            yield from parallel(job(experiment, cell, folder) for cell in cells)
+        except TerminatedWorkerError as error:
+            raise SojournError(
+                "a worker process ended unexpectedly, perhaps for want of memory. What was "
+                f"finished is kept in {folder}: run again with --resume, and fewer --jobs."
+            ) from error
+
+
+@dataclass(frozen=True)
+class DaskEngine:
+    """Workers of a Dask cluster, which need no folder in common with this process.
+
+    The work of a worker that dies is done again by another. A scheduler runs what it is sent: use
+    one that only trusted people reach.
+    """
+
+    scheduler: str
+
+    def threads(self) -> None:
+        """Workers keep the number of threads that they were started with."""
+
+    def run(
+        self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
+    ) -> Done:
+        """Send all cells to the scheduler; histories are kept here as they come back."""
+        try:
+            import distributed
+        except ImportError as error:
+            raise MissingExtra("distributed", extra="dask") from error
+        dask: Any = distributed
+        try:
+            client = dask.Client(self.scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise InvalidInput(
+                f"no Dask scheduler answers at '{self.scheduler}'. Start one with `dask scheduler`, "
+                "workers with `dask worker ADDRESS`, and give that address as --scheduler."
+            ) from error
+        with client:
+            futures = {
+                client.submit(run_cell, experiment, cell, pure=False): cell for cell in cells
+            }
+            for future in dask.as_completed(futures):
+                history = future.result()
+                keep(experiment, futures[future], folder, history)
+                yield futures[future], history
+
+
+def make_engine(name: str, *, jobs: int = 1, scheduler: str | None = None) -> Engine:
+    """The engine that the command line names."""
+    if name == "local":
+        if scheduler is not None:
+            raise InvalidInput("--scheduler goes with --engine dask")
+        return LocalEngine(jobs)
+    if name != "dask":
+        raise UnknownName("engine", name, ENGINES)
+    if scheduler is None:
+        raise InvalidInput(
+            "--engine dask needs the address of a scheduler: --scheduler tcp://HOST:8786"
+        )
+    return DaskEngine(scheduler)
+
+
+def _run_in_process(experiment: Experiment, cell: Cell, folder: Path) -> tuple[Cell, History]:
+    return cell, run_and_keep(experiment, cell, folder)
+
+
+def _reporter(cell: Cell, advance: Advance) -> Callable[[int, int], None]:
+    def report(done: int, total: int) -> None:
+        advance(cell, done / total)
+
+    return report

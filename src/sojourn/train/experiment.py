@@ -1,0 +1,220 @@
+"""An experiment: what is compared, on what, for how long; read from and written to TOML."""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sojourn.config import Table
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.network import (
+    BUILT_IN_FLEETS,
+    Fleet,
+    built_in_fleet,
+)
+from sojourn.simulation.starts import start_name
+from sojourn.train.data import DATASETS
+from sojourn.train.models import parse_model
+from sojourn.train.partition import parse_partition
+from sojourn.train.strategy import Strategy, read_strategies, said, strategy_table
+
+FIRST_PILOT_SEED = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Experiment:
+    """Everything that a comparison of strategies depends on.
+
+    Either ``problem`` names a function ``(clients, seed) -> Problem``, or ``data``, ``partition``
+    and ``model`` name what is built in. Runs last ``rounds`` rounds or ``time`` units of time.
+    """
+
+    fleet_name: str
+    fleet: Fleet
+    strategies: tuple[Strategy, ...]
+    seeds: tuple[int, ...]
+    pilot_seeds: tuple[int, ...]
+    time: float | None = None
+    rounds: int | None = None
+    data: str = "digits"
+    data_dir: str | None = None
+    partition: str = "homogeneous"
+    model: str = "mlp"
+    problem: str | None = None
+    batch_size: int = 32
+    start: str = "spread"
+    targets: tuple[float, ...] = (0.5, 0.8)
+    evaluate_every: int | None = None
+    batched: bool | None = None
+    threads: int | None = None
+    checkpoint_seconds: float = 30.0
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "Experiment":
+        """The experiment in a TOML file; paths in it are relative to the file's folder."""
+        return experiment_from_table(Table.read(Path(path)), Path(path).parent)
+
+    def to_table(self) -> dict[str, Any]:
+        """What ``read`` reads back, every choice written out; the fleet and plans by file name."""
+        built_in = self.fleet_name in BUILT_IN_FLEETS
+        source: dict[str, Any] = {"problem": self.problem, "data-dir": self.data_dir}
+        if self.problem is None:
+            source |= {"data": self.data, "partition": self.partition, "model": self.model}
+            source |= {"batch-size": self.batch_size}
+        table = {
+            "fleet": self.fleet_name if built_in else "fleet.csv",
+            **source,
+            "time": self.time,
+            "rounds": self.rounds,
+            "start": self.start,
+            "seeds": list(self.seeds),
+            "pilot-seeds": len(self.pilot_seeds) or None,
+            "targets": list(self.targets),
+            "evaluate-every": self.evaluate_every,
+            "batched": self.batched,
+            "threads": self.threads,
+            "checkpoint-seconds": self.checkpoint_seconds,
+            "strategy": [strategy_table(strategy) for strategy in self.strategies],
+        }
+        return {key: value for key, value in table.items() if value is not None}
+
+    def signature(self) -> dict[str, Any]:
+        """What results depend on, in plain values, to tell whether two experiments are the same."""
+        table = self.to_table()
+        for key in ("fleet", "data-dir", "threads", "checkpoint-seconds"):
+            table.pop(key, None)
+        table["service rates"] = self.fleet.service_rates.tolist()
+        table["counts"] = self.fleet.counts.tolist()
+        for entry, strategy in zip(table["strategy"], self.strategies, strict=True):
+            entry["routing"] = strategy.network.routing.tolist()
+        return table
+
+
+def experiment_from_table(table: Table, folder: Path) -> Experiment:
+    """The experiment that ``table`` describes, fully validated; files are sought in ``folder``."""
+    fleet_name = table.take("fleet", str)
+    fleet = _read_fleet(fleet_name, folder, table.where)
+    values = _scalars(table)
+    seeds = _seeds(table)
+    pilots = _count(table, "pilot-seeds", 1)
+    strategies = read_strategies(table, fleet, folder)
+    table.close()
+    candidates = {len(strategy.learning_rates) for strategy in strategies}
+    if len(candidates) > 1:
+        raise InvalidFile(
+            f"{table.where}: every strategy must try equally many learning rates, or the "
+            f"comparison is not fair; here some try {min(candidates)} and some {max(candidates)}"
+        )
+    return Experiment(
+        fleet_name=fleet_name,
+        fleet=fleet,
+        strategies=strategies,
+        seeds=seeds,
+        pilot_seeds=_pilot_seeds(pilots, seeds) if max(candidates) > 1 else (),
+        **values,
+    )
+
+
+def _scalars(table: Table) -> dict[str, Any]:
+    where = table.where
+    time = table.take("time", float, default=None)
+    rounds = table.take("rounds", int, default=None)
+    if (time is None) == (rounds is None):
+        raise InvalidFile(f"{where}: give either 'time' or 'rounds', how long each run lasts")
+    length = rounds if time is None else time
+    if not (length > 0 and math.isfinite(length)):
+        raise InvalidFile(f"{where}: a run must last longer than 0; it lasts {length}")
+    problem = table.take("problem", str, default=None)
+    built_in = {
+        key: table.take(key, str, default=None) for key in ("data", "partition", "model")
+    } | {"batch-size": table.take("batch-size", int, default=None)}
+    given = {key: value for key, value in built_in.items() if value is not None}
+    if problem is not None:
+        if given:
+            raise InvalidFile(f"{where}: '{min(given)}' has no meaning beside 'problem'")
+        said(where, _check_problem_name, problem)
+    if "data" in given and given["data"] not in DATASETS:
+        raise InvalidFile(f"{where}: {UnknownName('data set', given['data'], DATASETS)}")
+    if "partition" in given:
+        said(where, parse_partition, given["partition"])
+    if "model" in given:
+        said(where, parse_model, given["model"])
+    if given.get("batch-size", 1) < 1:
+        raise InvalidFile(f"{where}: 'batch-size' must be at least 1")
+    start = table.take("start", str, default="spread")
+    said(where, start_name, start)
+    return {
+        "time": time,
+        "rounds": rounds,
+        "problem": problem,
+        "start": start,
+        "data_dir": table.take("data-dir", str, default=None),
+        "targets": _targets(table),
+        "evaluate_every": _count(table, "evaluate-every", None),
+        "batched": table.take("batched", bool, default=None),
+        "threads": _count(table, "threads", None),
+        "checkpoint_seconds": _checkpoint_seconds(table),
+        **{key.replace("-", "_"): value for key, value in given.items()},
+    }
+
+
+def _read_fleet(text: str, folder: Path, where: str) -> Fleet:
+    if text in BUILT_IN_FLEETS:
+        return built_in_fleet(text)
+    if not (folder / text).exists():
+        problem = UnknownName("built-in fleet", text, BUILT_IN_FLEETS)
+        raise InvalidFile(f"{where}: there is no file {folder / text}, and {problem}")
+    return Fleet.from_csv(folder / text)
+
+
+def _targets(table: Table) -> tuple[float, ...]:
+    targets = table.take("targets", list, default=[0.5, 0.8])
+    for target in targets:
+        if isinstance(target, bool) or not isinstance(target, int | float) or not 0 < target <= 1:
+            raise InvalidFile(
+                f"{table.where}: 'targets' are accuracies above 0 and up to 1; {target!r} is not"
+            )
+    return tuple(float(target) for target in targets)
+
+
+def _seeds(table: Table) -> tuple[int, ...]:
+    given = table.take("seeds", (int, list), default=3)
+    if isinstance(given, int):
+        if given < 1:
+            raise InvalidFile(f"{table.where}: 'seeds' must be at least 1; it is {given}")
+        return tuple(range(given))
+    for seed in given:
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise InvalidFile(f"{table.where}: a seed must be a whole number >= 0: {seed!r}")
+    if not given or len(set(given)) != len(given):
+        raise InvalidFile(f"{table.where}: 'seeds' must be different numbers: {given}")
+    return tuple(given)
+
+
+def _pilot_seeds(count: int, final: tuple[int, ...]) -> tuple[int, ...]:
+    """Seeds that no final run uses."""
+    span = range(FIRST_PILOT_SEED, FIRST_PILOT_SEED + count + len(final))
+    return tuple(seed for seed in span if seed not in final)[:count]
+
+
+def _count(table: Table, key: str, default: int | None) -> Any:
+    value = table.take(key, int, default=default)
+    if value is not None and value < 1:
+        raise InvalidFile(f"{table.where}: '{key}' must be at least 1; it is {value}")
+    return value
+
+
+def _checkpoint_seconds(table: Table) -> float:
+    seconds = float(table.take("checkpoint-seconds", float, default=30.0))
+    if not 0 <= seconds < math.inf:
+        raise InvalidFile(f"{table.where}: 'checkpoint-seconds' must be 0 or more: {seconds}")
+    return seconds
+
+
+def _check_problem_name(text: str) -> None:
+    parts = text.partition(":")
+    if not all(part.isidentifier() for part in [*parts[0].split("."), parts[2]]):
+        raise InvalidInput(
+            f"'problem' must name a function as package.module:function; it is '{text}'"
+        )

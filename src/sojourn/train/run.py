@@ -1,0 +1,172 @@
+"""Running an experiment: pilots, choice of learning rates, final runs, one folder of results."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import tomli_w
+
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.files import replacing
+from sojourn.history import History
+from sojourn.network import BUILT_IN_FLEETS
+from sojourn.provenance import provenance
+from sojourn.train.cells import Cell, expected_gradients, kept
+from sojourn.train.engines import Engine
+from sojourn.train.experiment import Experiment
+from sojourn.train.models import SMALL_MODELS, parse_model
+from sojourn.train.summary import best_learning_rate, summarize, summarize_strategy
+
+
+class Progress(Protocol):
+    """Told how far the work is, in gradients."""
+
+    def start(self, phase: str, total: float, done: float) -> None:
+        """A phase begins, ``done`` of whose ``total`` was done in an earlier run."""
+
+    def advance(self, amount: float) -> None:
+        """That much more is done."""
+
+
+class Silent:
+    """No progress is shown."""
+
+    def start(self, phase: str, total: float, done: float) -> None:
+        """Nothing."""
+
+    def advance(self, amount: float) -> None:
+        """Nothing."""
+
+
+def run_experiment(
+    experiment: Experiment,
+    folder: Path,
+    engine: Engine,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Run everything that is not yet in ``folder``, write the results there, return the summary.
+
+    The folder holds ``experiment.toml`` (every choice written out; it can be run again as it
+    is), ``history.jsonl``, ``summary.json``, ``plans/`` and, per finished run, a file in ``cells/``.
+    With ``resume`` finished cells are kept and interrupted ones go on from their checkpoints.
+    """
+    experiment = prepare_folder(experiment, folder, engine, resume=resume)
+    shown = progress or Silent()
+    pilots = _run_all("pilots", _pilot_cells(experiment), experiment, folder, engine, shown)
+    by_rate = [
+        {
+            rate: [pilots[Cell(i, seed, rate)] for seed in experiment.pilot_seeds]
+            for rate in (strategy.learning_rates if experiment.pilot_seeds else ())
+        }
+        for i, strategy in enumerate(experiment.strategies)
+    ]
+    rates = [
+        best_learning_rate(runs) if runs else strategy.learning_rates[0]
+        for strategy, runs in zip(experiment.strategies, by_rate, strict=True)
+    ]
+    cells = [Cell(i, seed, rate) for seed in experiment.seeds for i, rate in enumerate(rates)]
+    finals = _run_all("runs", cells, experiment, folder, engine, shown)
+    histories = [
+        [finals[Cell(i, seed, rate)] for seed in experiment.seeds] for i, rate in enumerate(rates)
+    ]
+    entries = [
+        summarize_strategy(
+            strategy, runs, learning_rate=rate, targets=experiment.targets, pilots=tried
+        )
+        for strategy, runs, rate, tried in zip(
+            experiment.strategies, histories, rates, by_rate, strict=True
+        )
+    ]
+    summary = summarize(experiment, entries, provenance(experiment=experiment.to_table()))
+    History.write(folder / "history.jsonl", [run for runs in histories for run in runs])
+    with replacing(folder / "summary.json") as temporary:
+        temporary.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    return summary
+
+
+def prepare_folder(
+    experiment: Experiment, folder: Path, engine: Engine, *, resume: bool
+) -> Experiment:
+    """Make the folder, or check that it is of the same experiment; fixes the number of threads."""
+    recorded = folder / "experiment.toml"
+    if resume and recorded.exists():
+        before = Experiment.read(recorded)
+        _check_same(before, experiment, folder)
+        return dataclasses.replace(experiment, threads=before.threads)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        advice = (
+            "It holds no experiment.toml to resume."
+            if resume
+            else "Give another --out, or --resume to go on with what is there."
+        )
+        raise InvalidInput(f"'{folder}' exists and is not empty. {advice}")
+    experiment = dataclasses.replace(experiment, threads=_threads(experiment, engine))
+    if experiment.fleet_name not in BUILT_IN_FLEETS:
+        experiment.fleet.to_csv(folder / "fleet.csv")
+    for strategy in experiment.strategies:
+        if strategy.plan_text is not None:
+            with replacing(folder / "plans" / f"{strategy.slug}.toml") as temporary:
+                temporary.write_text(strategy.plan_text, encoding="utf-8")
+    (folder / "cells").mkdir(parents=True, exist_ok=True)
+    with replacing(recorded) as temporary:
+        temporary.write_text(tomli_w.dumps(experiment.to_table()), encoding="utf-8")
+    return experiment
+
+
+def _threads(experiment: Experiment, engine: Engine) -> int | None:
+    """As the experiment says, or one for models too small to gain from more."""
+    if experiment.threads is not None:
+        return experiment.threads
+    small = experiment.problem is None and parse_model(experiment.model)[0] in SMALL_MODELS
+    return 1 if small else engine.threads()
+
+
+def _check_same(before: Experiment, now: Experiment, folder: Path) -> None:
+    old, new = before.signature(), now.signature()
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            raise InvalidFile(
+                f"'{folder}' was made by another experiment: its '{key}' differs. Give another "
+                "--out for this one."
+            )
+
+
+def _pilot_cells(experiment: Experiment) -> list[Cell]:
+    return [
+        Cell(i, seed, rate)
+        for seed in experiment.pilot_seeds
+        for i, strategy in enumerate(experiment.strategies)
+        for rate in strategy.learning_rates
+    ]
+
+
+def _run_all(
+    phase: str,
+    cells: Sequence[Cell],
+    experiment: Experiment,
+    folder: Path,
+    engine: Engine,
+    progress: Progress,
+) -> Mapping[Cell, History]:
+    """The histories of ``cells``: those of an earlier run, and what had to be run now."""
+    if not cells:
+        return {}
+    cost = {cell: expected_gradients(experiment, cell) for cell in cells}
+    found = {cell: kept(experiment, cell, folder) for cell in cells}
+    histories = {cell: history for cell, history in found.items() if history is not None}
+    progress.start(phase, sum(cost.values()), sum(cost[cell] for cell in histories))
+    reported = dict.fromkeys(cells, 0.0)
+
+    def advance(cell: Cell, fraction: float) -> None:
+        progress.advance((fraction - reported[cell]) * cost[cell])
+        reported[cell] = fraction
+
+    missing = [cell for cell in cells if cell not in histories]
+    for cell, history in engine.run(experiment, missing, folder, advance) if missing else ():
+        histories[cell] = history
+        advance(cell, 1.0)
+    return histories

@@ -1,0 +1,207 @@
+"""The strategies of an experiment: a routing or a plan, a rule, a concurrency, learning rates."""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sojourn.config import Table
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.network import ROUTINGS, Fleet, Network, named_routing
+from sojourn.optimize import Plan
+from sojourn.rules import Rule, rule_from_table, rule_to_table
+from sojourn.simulation.laws import Law
+from sojourn.simulation.simulate import simulate
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Strategy:
+    """One of the things compared: a routing (or a plan), a rule, a concurrency, learning rates.
+
+    ``routing`` is as it was given: a name, numbers per class, or the path of a plan, whose file is
+    then kept as ``plan_text``; ``network`` holds what it means. Of several ``learning_rates`` the
+    best on pilot seeds is used.
+    """
+
+    name: str
+    routing: str | list[float]
+    network: Network
+    rule: Rule
+    learning_rates: tuple[float, ...]
+    law: Law
+    policy: str
+    plan_text: str | None = None
+
+    @property
+    def slug(self) -> str:
+        """The name as part of a file name."""
+        return file_name(self.name)
+
+
+def read_strategies(table: Table, fleet: Fleet, folder: Path) -> tuple[Strategy, ...]:
+    """All strategies in an experiment's table, which also holds what they have in common."""
+    defaults = {
+        "concurrency": table.take("concurrency", int, default=None),
+        "learning-rate": table.take("learning-rate", (float, list), default=None),
+        "rule": table.take("rule", (str, dict), default="generalized-async-sgd"),
+        "law": table.take("law", (str, dict), default="exponential"),
+        "policy": table.take("policy", str, default=None),
+    }
+    entries = []
+    for routing in table.take("strategies", list, default=[]):
+        if not isinstance(routing, str):
+            raise InvalidFile(
+                f"{table.where}: 'strategies' lists routings and plan files by name; {routing!r} "
+                "is no name. Anything else goes into a [[strategy]] table."
+            )
+        entries.append(Table({"routing": routing}, f"{table.where}: strategy '{routing}'"))
+    entries += table.tables("strategy", default=[])
+    if not entries:
+        raise InvalidFile(
+            f"{table.where}: nothing to compare. List routings: strategies = "
+            '["uniform", "balanced"], or write [[strategy]] tables.'
+        )
+    strategies = tuple(_strategy(entry, defaults, fleet, folder) for entry in entries)
+    slugs = [strategy.slug for strategy in strategies]
+    for strategy in strategies:
+        if slugs.count(strategy.slug) > 1:
+            raise InvalidFile(
+                f"{table.where}: two strategies are called '{strategy.name}'. Give each [[strategy]] "
+                "a 'name' of its own."
+            )
+    return strategies
+
+
+def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: Path) -> Strategy:
+    where = table.where
+    routing = table.take("routing", (str, list), default="uniform")
+    rule = _rule(table, defaults["rule"])
+    concurrency = table.take("concurrency", int, default=None)
+    rates = table.take("learning-rate", (float, list), default=defaults["learning-rate"])
+    if isinstance(routing, str) and routing.endswith(".toml"):
+        text, plan = _read_plan(folder / routing, fleet, where)
+        network, default_name = _in_fleet_order(plan), Path(routing).stem
+        rates = plan.learning_rate if rates is None else rates
+    else:
+        text, default_name = None, routing if isinstance(routing, str) else "given routing"
+        concurrency = defaults["concurrency"] if concurrency is None else concurrency
+        network = said(where, _routed, routing, fleet)
+    if concurrency is not None:
+        network = said(where, Network, network.fleet, network.routing, concurrency)
+    strategy = Strategy(
+        name=table.take("name", str, default=default_name),
+        routing=routing,
+        network=network,
+        rule=rule,
+        learning_rates=_learning_rates(rates, where),
+        law=said(where, _law, table.take("law", (str, dict), default=defaults["law"])),
+        policy=table.take("policy", str, default=defaults["policy"] or rule.policy),
+        plan_text=text,
+    )
+    table.close()
+    said(where, _first_round, strategy)
+    return strategy
+
+
+def _first_round(strategy: Strategy) -> None:
+    """Simulate one round, so that what cannot be simulated is said before anything is trained."""
+    simulate(strategy.network, rounds=1, law=strategy.law, policy=strategy.policy)
+
+
+def strategy_table(strategy: Strategy) -> dict[str, Any]:
+    rates = list(strategy.learning_rates)
+    return {
+        "name": strategy.name,
+        "routing": f"plans/{strategy.slug}.toml" if strategy.plan_text else strategy.routing,
+        "rule": rule_to_table(strategy.rule),
+        "concurrency": strategy.network.concurrency,
+        "learning-rate": rates[0] if len(rates) == 1 else rates,
+        "law": {"name": strategy.law.name, **dict(strategy.law.parameters)},
+        "policy": strategy.policy,
+    }
+
+
+def _rule(table: Table, default: str | dict[str, Any]) -> Rule:
+    given = table.take("rule", (str, dict), default=default)
+    steps = table.take("local-steps", int, default=None)
+    rule = {"name": given} if isinstance(given, str) else dict(given)
+    if steps is not None:
+        rule["local-steps"] = steps
+    return said(table.where, rule_from_table, rule, f"{table.where}: rule")
+
+
+def _law(given: str | dict[str, Any]) -> Law:
+    parameters = {"name": given} if isinstance(given, str) else dict(given)
+    name = parameters.pop("name", None)
+    if not isinstance(name, str):
+        raise InvalidInput("the table 'law' must have a 'name', such as lognormal")
+    return Law(name, **parameters)
+
+
+def _routed(routing: str | list[Any], fleet: Fleet) -> Network:
+    """A routing by name, or numbers per class or per client; as many tasks as clients."""
+    if isinstance(routing, str):
+        if routing not in ROUTINGS:
+            problem = UnknownName("routing", routing, ROUTINGS)
+            raise InvalidInput(f"{problem} Or name a plan file: plan.toml.")
+        return Network(fleet, named_routing(routing, fleet), fleet.size)
+    if len(routing) == fleet.size:
+        fleet = Fleet(fleet.expand(fleet.service_rates))
+    return Network(fleet, routing, fleet.size)
+
+
+def _read_plan(path: Path, fleet: Fleet, where: str) -> tuple[str, Plan]:
+    plan = Plan.read(path)
+    if plan.fleet != fleet:
+        raise InvalidFile(f"{where}: the plan {path} was made for another fleet than this one's")
+    return path.read_text(encoding="utf-8"), plan
+
+
+def _in_fleet_order(plan: Plan) -> Network:
+    """The plan's network with its clients numbered as in the fleet.
+
+    A plan may split a class of the fleet and list the part last; data belong to client numbers, so
+    all strategies must number clients alike.
+    """
+    order = np.argsort(plan.parents, kind="stable")
+    fleet, routing = plan.network.fleet, plan.network.routing
+    names = None if fleet.names is None else [fleet.names[k] for k in order]
+    ordered = Fleet(fleet.service_rates[order], fleet.counts[order], names)
+    return Network(ordered, routing[order], plan.network.concurrency)
+
+
+def _learning_rates(given: Any, where: str) -> tuple[float, ...]:
+    if given is None:
+        raise InvalidFile(f"{where}: the key 'learning-rate' is missing")
+    rates = given if isinstance(given, list) else [given]
+    for rate in rates:
+        number = isinstance(rate, int | float) and not isinstance(rate, bool)
+        if not (number and math.isfinite(rate) and rate > 0):
+            raise InvalidFile(f"{where}: a learning rate must be positive and finite: {rate!r}")
+    if not rates or len(set(rates)) != len(rates):
+        raise InvalidFile(f"{where}: learning rates must be a list of different numbers: {rates}")
+    return tuple(float(rate) for rate in rates)
+
+
+def file_name(text: str) -> str:
+    """``text`` with everything that may trouble a file system replaced by hyphens.
+
+    >>> file_name("p*_H, m = 30")
+    'p-_H-m-30'
+    """
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "strategy"
+
+
+def said(where: str, check: Callable[..., Result], *values: Any) -> Result:
+    """``check(*values)``, its complaint opened with the place in the file."""
+    try:
+        return check(*values)
+    except InvalidInput as error:
+        text = str(error)
+        raise InvalidFile(text if text.startswith(where) else f"{where}: {text}") from error

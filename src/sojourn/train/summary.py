@@ -1,0 +1,110 @@
+"""What a comparison amounts to: means over seeds with standard errors."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sojourn.history import History
+from sojourn.rules import rule_to_table
+from sojourn.train.experiment import Experiment
+from sojourn.train.strategy import Strategy
+
+Pilots = Mapping[float, Sequence[History]]
+"""The pilot runs of a strategy by learning rate."""
+
+
+def mean_and_error(values: Sequence[float]) -> dict[str, float | None]:
+    r"""Mean and standard error :math:`s/\sqrt{N}`; ``None`` where there are too few values.
+
+    >>> mean_and_error([1.0, 3.0])
+    {'mean': 2.0, 'standard_error': 1.0}
+    >>> mean_and_error([5.0])
+    {'mean': 5.0, 'standard_error': None}
+    """
+    if not values:
+        return {"mean": None, "standard_error": None}
+    error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+    return {"mean": float(np.mean(values)), "standard_error": error}
+
+
+def pilot_score(histories: Sequence[History]) -> float:
+    """What learning rates are judged by: mean accuracy over time; minus infinity if one diverged."""
+    if any(history.diverged_at is not None for history in histories):
+        return -math.inf
+    return float(np.mean([history.mean_accuracy for history in histories]))
+
+
+def best_learning_rate(pilots: Pilots) -> float:
+    """The learning rate with the best score; the smaller of equals, so the smallest if all diverged."""
+    return min(pilots, key=lambda rate: (-pilot_score(pilots[rate]), rate))
+
+
+def summarize_strategy(
+    strategy: Strategy,
+    histories: Sequence[History],
+    *,
+    learning_rate: float,
+    targets: Sequence[float],
+    pilots: Pilots,
+) -> dict[str, Any]:
+    """One entry of ``summary.json``. Runs that diverged are listed, and left out of the means."""
+    good = [history for history in histories if history.diverged_at is None]
+    return {
+        "name": strategy.name,
+        "routing": strategy.network.routing.tolist(),
+        "counts": strategy.network.fleet.counts.tolist(),
+        "rule": rule_to_table(strategy.rule),
+        "concurrency": strategy.network.concurrency,
+        "law": str(strategy.law),
+        "policy": strategy.policy,
+        "learning_rate": learning_rate,
+        "final_accuracy": mean_and_error([history.final_accuracy for history in good]),
+        "mean_accuracy": mean_and_error([history.mean_accuracy for history in good]),
+        "time_to": {f"{target:g}": _time_to(histories, target) for target in targets},
+        "rounds": mean_and_error([float(h.round[-1]) for h in good]),
+        "time": mean_and_error([float(h.time[-1]) for h in good]),
+        "gradients": mean_and_error([float(h.gradients[-1]) for h in good]),
+        "updates": mean_and_error([float(h.updates[-1]) for h in good]),
+        "seeds": [history.seed for history in histories],
+        "diverged": [
+            {"seed": history.seed, "round": history.diverged_at}
+            for history in histories
+            if history.diverged_at is not None
+        ],
+        "pilots": [_pilot_entry(rate, runs) for rate, runs in sorted(pilots.items())],
+    }
+
+
+def summarize(
+    experiment: Experiment, strategies: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The whole of ``summary.json``."""
+    return {
+        "provenance": dict(provenance),
+        "data": experiment.problem or experiment.data,
+        "pilot_seeds": list(experiment.pilot_seeds),
+        "strategies": [dict(entry) for entry in strategies],
+    }
+
+
+def _time_to(histories: Sequence[History], target: float) -> dict[str, Any]:
+    """A mean over the lucky seeds alone would flatter, so all must have reached the target."""
+    times = [history.time_to(target) for history in histories]
+    reached = [time for time in times if math.isfinite(time)]
+    everyone = reached if len(reached) == len(times) else []
+    return {**mean_and_error(everyone), "reached": len(reached)}
+
+
+def _pilot_entry(rate: float, runs: Sequence[History]) -> dict[str, Any]:
+    score = pilot_score(runs)
+    return {
+        "learning_rate": rate,
+        "mean_accuracy": score if math.isfinite(score) else None,
+        "diverged": [
+            {"seed": run.seed, "round": run.diverged_at}
+            for run in runs
+            if run.diverged_at is not None
+        ],
+    }

@@ -1,0 +1,114 @@
+"""The learning problem of one seed: the same data, partition, batches and first weights for all."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sojourn.errors import InvalidInput
+from sojourn.train.augment import CropAndFlip
+from sojourn.train.data import Dataset, load_dataset
+from sojourn.train.experiment import Experiment
+from sojourn.train.models import build_model
+from sojourn.train.partition import Partition, make_partition
+from sojourn.train.problem import Problem
+
+_PARTITION, _WEIGHTS = 0, 1
+AUGMENTED = ("cifar-10", "cifar-100")
+
+dataset = lru_cache(maxsize=1)(load_dataset)
+"""`load_dataset`, keeping the last data set for the next seed."""
+
+
+def build_problem(experiment: Experiment, seed: int) -> Problem:
+    """What every strategy of an experiment learns under ``seed``.
+
+    The partition and the first weights are functions of the seed alone, from streams of their own.
+    """
+    if experiment.problem is not None:
+        return _users_problem(experiment.problem, experiment.fleet.size, seed)
+    data = dataset(experiment.data, experiment.data_dir)
+    images, labels = data.train
+    held = [torch.from_numpy(indices) for indices in partition_of(experiment, data, seed).clients]
+    generator = torch.Generator().manual_seed(_stream(seed, _WEIGHTS))
+    model = build_model(
+        experiment.model, shape=data.shape, classes=data.classes, generator=generator
+    )
+    return Problem(
+        model,
+        [(images[indices], labels[indices]) for indices in held],
+        data.test,
+        batch_size=experiment.batch_size,
+        augment=CropAndFlip(data.black) if data.name in AUGMENTED else None,
+    )
+
+
+def partition_of(experiment: Experiment, data: Dataset, seed: int) -> Partition:
+    """Who holds what under ``seed``."""
+    generator = np.random.default_rng(_stream(seed, _PARTITION))
+    return make_partition(experiment.partition, data.train_labels, experiment.fleet.size, generator)
+
+
+def partition_notes(experiment: Experiment) -> tuple[str, ...]:
+    """What is worth saying about the partitions of the final seeds."""
+    if experiment.problem is not None:
+        return ()
+    data = dataset(experiment.data, experiment.data_dir)
+    notes: dict[str, list[int]] = {}
+    for seed in experiment.seeds:
+        for note in partition_of(experiment, data, seed).notes:
+            notes.setdefault(note, []).append(seed)
+    everyone = list(experiment.seeds)
+    return tuple(
+        note if seeds == everyone else f"seed {', '.join(map(str, seeds))}: {note}"
+        for note, seeds in notes.items()
+    )
+
+
+def _stream(seed: int, purpose: int) -> int:
+    """A seed for one purpose, unrelated to those for batches and schedules."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(0x50524F42, purpose))
+    return int(sequence.generate_state(1, np.uint64)[0] >> 1)
+
+
+def _users_problem(text: str, clients: int, seed: int) -> Problem:
+    """What ``package.module:function`` returns for ``(clients, seed)``."""
+    module_name, _, function_name = text.partition(":")
+    with _current_folder_importable():
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise InvalidInput(
+                f"problem '{text}': the module '{module_name}' cannot be imported ({error}). It must "
+                "be installed, or lie in the folder where the command runs."
+            ) from error
+    function: Any = getattr(module, function_name, None)
+    if not callable(function):
+        raise InvalidInput(f"problem '{text}': there is no function '{function_name}' in it")
+    problem = function(clients, seed)
+    if not isinstance(problem, Problem):
+        raise InvalidInput(
+            f"problem '{text}': the function must return a sojourn.train.Problem; it returned a "
+            f"{type(problem).__name__}"
+        )
+    if problem.clients != clients:
+        raise InvalidInput(
+            f"problem '{text}': it has data for {problem.clients} clients; the fleet has {clients}"
+        )
+    return problem
+
+
+@contextmanager
+def _current_folder_importable() -> Iterator[None]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)

@@ -1,0 +1,282 @@
+"""Experiments: what is read, what is refused, and what it means to use the same seed."""
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+import tomli_w
+import torch
+
+import sojourn as sj
+from sojourn.config import Table
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.history import History
+from sojourn.rules import FedBuff
+from sojourn.train.cells import Cell, run_cell
+from sojourn.train.engines import LocalEngine
+from sojourn.train.experiment import Experiment, experiment_from_table
+from sojourn.train.run import run_experiment
+from sojourn.train.strategy import file_name
+from sojourn.train.summary import best_learning_rate, mean_and_error, summarize_strategy
+from sojourn.train.world import build_problem
+
+SMALL = {
+    "fleet": "three-clusters",
+    "rounds": 60,
+    "concurrency": 30,
+    "learning-rate": 0.05,
+    "seeds": 2,
+    "strategies": ["uniform", "balanced"],
+    "batched": False,
+    "threads": 1,
+}
+
+
+def made(folder, **changes):
+    values = {key: value for key, value in {**SMALL, **changes}.items() if value is not None}
+    return experiment_from_table(Table(values, "e.toml"), folder)
+
+
+def history(**changes):
+    columns = {key: [1.0, 1.0] for key in ("test_loss", "train_loss", "staleness")}
+    values = {
+        **columns,
+        "strategy": "uniform",
+        "seed": 0,
+        "learning_rate": 0.1,
+        "clock": "virtual",
+        "round": [0, 10],
+        "time": [0.0, 5.0],
+        "test_accuracy": [0.1, 0.9],
+        "gradients": [0, 10],
+        "updates": [0, 10],
+        **changes,
+    }
+    return History(**values)
+
+
+def test_ten_lines_are_enough(tmp_path):
+    path = tmp_path / "experiment.toml"
+    path.write_text(
+        'fleet = "three-clusters"\ndata = "digits"\npartition = "dirichlet"\nmodel = "mlp"\n'
+        "time = 1000\nconcurrency = 30\nlearning-rate = [0.01, 0.03, 0.1]\nseeds = 3\n"
+        'strategies = ["uniform", "balanced", "square-root"]\n'
+    )
+    experiment = Experiment.read(path)
+    assert [strategy.name for strategy in experiment.strategies] == [
+        "uniform",
+        "balanced",
+        "square-root",
+    ]
+    assert experiment.strategies[2].learning_rates == (0.01, 0.03, 0.1)
+    assert experiment.seeds == (0, 1, 2)
+    assert not set(experiment.pilot_seeds) & set(experiment.seeds)
+    assert len(experiment.pilot_seeds) == 1
+
+
+def test_strategies_have_their_own_rule_law_concurrency_and_rates(tmp_path):
+    table = {
+        "name": "buffered",
+        "routing": [0.02, 0.03, 0.05],
+        "rule": {"name": "fedbuff", "buffer-size": 5},
+        "local-steps": 3,
+        "concurrency": 12,
+        "learning-rate": 0.2,
+        "law": {"name": "lognormal", "sigma": 0.5},
+        "policy": "routed",
+    }
+    experiment = made(tmp_path, strategy=[table])
+    strategy = experiment.strategies[-1]
+    assert strategy.rule == FedBuff(buffer_size=5, local_steps=3)
+    assert strategy.network == sj.Network(experiment.fleet, [0.02, 0.03, 0.05], 12)
+    assert str(strategy.law) == "lognormal(sigma=0.5)"
+    assert strategy.learning_rates == (0.2,)
+    assert experiment.strategies[0].network.concurrency == 30
+
+
+def test_a_routing_may_be_given_client_by_client(tmp_path):
+    routing = [0.01] * 10 + [0.02] * 10 + [0.25, 0.25] + [0.025] * 8
+    strategy = made(tmp_path, strategy=[{"routing": routing}]).strategies[-1]
+    assert strategy.network.client_routing.tolist() == routing
+    assert strategy.network.fleet.size == 30
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"concurency": 3}, "unknown key 'concurency': did you mean 'concurrency'"),
+        ({"fleet": "three-cluster"}, "did you mean 'three-clusters'"),
+        ({"fleet": "none.csv"}, "there is no file"),
+        ({"rounds": None}, "give either 'time' or 'rounds'"),
+        ({"time": 10.0}, "give either 'time' or 'rounds'"),
+        ({"rounds": 0}, "must last longer than 0"),
+        ({"data": "mnist"}, "e.toml: unknown data set 'mnist'"),
+        ({"partition": "labels(0)"}, "e.toml: partition 'labels"),
+        ({"model": "resnet"}, "e.toml: unknown model 'resnet'"),
+        ({"batch-size": 0}, "'batch-size' must be at least 1"),
+        ({"start": "spred"}, "did you mean 'spread'"),
+        ({"learning-rate": None}, "'learning-rate' is missing"),
+        ({"learning-rate": -0.1}, "must be positive and finite"),
+        ({"learning-rate": [0.1, 0.1]}, "different numbers"),
+        ({"learning-rate": []}, "different numbers"),
+        ({"learning-rate": [0.1, "x"]}, "must be positive and finite: 'x'"),
+        ({"seeds": 0}, "'seeds' must be at least 1"),
+        ({"seeds": [1, 1]}, "different numbers"),
+        ({"seeds": [-1]}, "whole number >= 0"),
+        ({"targets": [80]}, "accuracies above 0 and up to 1; 80 is not"),
+        ({"evaluate-every": 0}, "'evaluate-every' must be at least 1"),
+        ({"strategies": None}, "nothing to compare"),
+        ({"strategies": ["balance"]}, "did you mean 'balanced'"),
+        ({"strategies": [["uniform"]]}, r"goes into a \[\[strategy\]\] table"),
+        ({"strategies": ["uniform", "uniform"]}, "two strategies are called 'uniform'"),
+        ({"strategies": ["no.toml"]}, "no.toml: cannot be read"),
+        ({"rule": "async"}, "unknown rule 'async'"),
+        ({"rule": {"name": "fedbuff", "bufer-size": 3}}, "did you mean 'buffer-size'"),
+        ({"law": "gauss"}, "unknown law 'gauss'"),
+        ({"law": {"sigma": 1.0}}, "must have a 'name'"),
+        ({"policy": "random"}, "unknown policy 'random'"),
+        ({"policy": "idle", "concurrency": 31}, "31"),
+        ({"concurrency": 0}, "at least 1"),
+        ({"strategy": [{"routing": [0.5, 0.5]}]}, "one entry per class"),
+        ({"strategy": [{"routing": [0.1, 0.1, 0.1]}]}, "must sum to 1"),
+        ({"strategy": [{"name": "a", "local-steps": 2}]}, "unknown key 'local-steps'"),
+        ({"strategy": [{"name": "a", "learning-rate": [0.1, 0.2]}]}, "equally many learning rates"),
+        ({"strategy": [{"name": "a", "routings": "uniform"}]}, "did you mean 'routing'"),
+        ({"problem": "nonsense"}, "package.module:function"),
+        ({"problem": "a.b:c", "data": "digits"}, "'data' has no meaning beside 'problem'"),
+    ],
+)
+def test_mistakes_are_said_with_their_place(tmp_path, changes, message):
+    with pytest.raises(InvalidFile, match=message) as raised:
+        made(tmp_path, **changes)
+    assert "e.toml" in str(raised.value) or "no.toml" in str(raised.value)
+
+
+def test_what_was_run_can_be_read_again(tmp_path):
+    sj.Fleet([0.5, 2.0], counts=[3, 4], names=["old", "new"]).to_csv(tmp_path / "mine.csv")
+    experiment = made(
+        tmp_path,
+        fleet="mine.csv",
+        strategy=[
+            {"name": "p*", "routing": [0.2, 0.1], "rule": "fedasync", "concurrency": 5},
+            {"name": "late", "law": {"name": "pareto", "shape": 3.0}},
+        ],
+    )
+    experiment.fleet.to_csv(tmp_path / "fleet.csv")
+    again = experiment_from_table(Table(experiment.to_table(), "again"), tmp_path)
+    assert again.signature() == experiment.signature()
+    assert again.to_table() == experiment.to_table()
+    assert tomli_w.dumps(experiment.to_table())
+
+
+def test_pilot_seeds_are_never_final_seeds(tmp_path):
+    experiment = made(
+        tmp_path,
+        **{"seeds": [1_000_000, 1_000_002], "learning-rate": [0.1, 0.2]},
+        **{"pilot-seeds": 3},
+    )
+    assert experiment.pilot_seeds == (1_000_001, 1_000_003, 1_000_004)
+
+
+def test_the_same_seed_is_the_same_world_for_every_strategy(tmp_path):
+    experiment = made(tmp_path, partition="dirichlet")
+    first, again, other = (build_problem(experiment, seed) for seed in (3, 3, 4))
+    assert torch.equal(first.initial_weights(), again.initial_weights())
+    assert first.train_sizes == again.train_sizes
+    for client in (0, 29):
+        assert torch.equal(first.batch(client, 5, 3)[0], again.batch(client, 5, 3)[0])
+    assert not torch.equal(first.initial_weights(), other.initial_weights())
+    assert first.train_sizes != other.train_sizes
+    uniform, twin = (
+        run_cell(dataclasses.replace(experiment, strategies=(experiment.strategies[0],) * 2), cell)
+        for cell in (Cell(0, 3, 0.05), Cell(1, 3, 0.05))
+    )
+    assert np.array_equal(uniform.test_loss, twin.test_loss)
+
+
+def test_local_steps_cost_time(tmp_path):
+    strategies = [
+        {"name": "one", "rule": "fedasync", "policy": "routed"},
+        {"name": "four", "rule": "fedasync", "local-steps": 4, "policy": "routed"},
+    ]
+    experiment = made(tmp_path, strategies=None, strategy=strategies)
+    one, four = (run_cell(experiment, Cell(i, 0, 0.05)) for i in (0, 1))
+    assert four.time[-1] == pytest.approx(4 * one.time[-1], rel=1e-12)
+    assert four.gradients[-1] == 4 * one.gradients[-1]
+
+
+PROBLEM = """
+import torch
+from sojourn.train import Problem
+
+def quadratic(clients, seed):
+    x = torch.ones(8, 2)
+    sets = [(x * (i + seed), torch.zeros(8, 1)) for i in range(1, clients + 1)]
+    model = torch.nn.Linear(2, 1)
+    return Problem(model, sets, sets[0], torch.nn.functional.mse_loss, batch_size=4)
+
+def wrong(clients, seed):
+    return None
+
+def too_few(clients, seed):
+    return quadratic(clients - 1, seed)
+"""
+
+
+def test_a_problem_of_the_users_own(tmp_path, monkeypatch):
+    (tmp_path / "own_problem.py").write_text(PROBLEM)
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    experiment = made(tmp_path, problem="own_problem:quadratic", rounds=5)
+    assert build_problem(experiment, 0).clients == 30
+    assert sys.path == before
+    for name, message in [
+        ("own_problem:wrong", "returned a NoneType"),
+        ("own_problem:too_few", "29 clients; the fleet has 30"),
+        ("own_problem:missing", "no function 'missing'"),
+        ("not_there:f", "cannot be imported"),
+    ]:
+        with pytest.raises(InvalidInput, match=message):
+            build_problem(made(tmp_path, problem=name), 0)
+    sys.modules.pop("own_problem")
+
+
+def test_means_leave_out_diverged_runs_and_say_so(tmp_path):
+    strategy = made(tmp_path).strategies[0]
+    good = history(), history(seed=1, test_accuracy=[0.3, 0.7])
+    lost = history(seed=2, diverged_at=4)
+    entry = summarize_strategy(
+        strategy, [*good, lost], learning_rate=0.1, targets=[0.8, 0.5], pilots={}
+    )
+    assert entry["final_accuracy"] == {"mean": 0.8, "standard_error": pytest.approx(0.1)}
+    assert entry["mean_accuracy"]["mean"] == pytest.approx(0.5)
+    assert entry["time_to"]["0.8"] == {"mean": None, "standard_error": None, "reached": 2}
+    assert entry["time_to"]["0.5"]["mean"] == 5.0
+    assert entry["diverged"] == [{"seed": 2, "round": 4}]
+
+
+def test_learning_rates_are_judged_by_mean_accuracy_over_time():
+    pilots = {
+        0.01: [history(test_accuracy=[0.1, 0.5])],
+        0.1: [history(test_accuracy=[0.1, 0.8])],
+        1.0: [history(test_accuracy=[0.9, 0.9], diverged_at=12)],
+    }
+    assert best_learning_rate(pilots) == 0.1
+    assert best_learning_rate(dict.fromkeys((0.3, 0.1), pilots[1.0])) == 0.1
+    assert mean_and_error([])["mean"] is None
+
+
+def test_pilots_try_every_rate_for_every_strategy_and_keep_the_best(tmp_path):
+    experiment = made(tmp_path, **{"learning-rate": [0.001, 0.1], "pilot-seeds": 2})
+    summary = run_experiment(experiment, tmp_path / "out", LocalEngine())
+    assert len(list((tmp_path / "out" / "cells").iterdir())) == 2 * 2 * 2 + 2 * 2
+    for entry in summary["strategies"]:
+        scores = {pilot["learning_rate"]: pilot["mean_accuracy"] for pilot in entry["pilots"]}
+        assert entry["learning_rate"] == max(scores, key=scores.get)
+
+
+def test_file_names_are_safe():
+    assert file_name("../../etc/passwd") == "etc-passwd"
+    assert file_name("p*") == "p"
+    assert file_name("..") == "strategy"
