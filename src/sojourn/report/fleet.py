@@ -77,9 +77,7 @@ def staleness_figure(name: str, networks: Mapping[str, Network]) -> Figure:
         place = np.arange(rates.size, dtype=np.float64)
         series.append(Series(strategy, place, theory, kind="bars", label=strategy))
         shift = (k - (len(networks) - 1) / 2) * 0.72 / len(networks)
-        series.append(
-            Series("simulation", place + shift, simulated, kind="points")
-        )
+        series.append(Series("simulation", place + shift, simulated, kind="points"))
         alt.append(
             f"{strategy} {theory[0]:,.0f} for the slowest, {theory[-1]:,.0f} for the fastest"
         )

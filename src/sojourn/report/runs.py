@@ -56,7 +56,7 @@ class Run:
 def collect(folders: Iterable[str | Path]) -> tuple[list[Finding], list[Run]]:
     """Every finding and every run in these folders or up to three levels below them.
 
-    Runs under a finding are part of it and are not listed again.
+    Runs under a finding or beside one are part of it and are not listed again.
     """
     findings: list[Finding] = []
     runs: list[Run] = []
@@ -82,8 +82,11 @@ def _walk(folder: Path, depth: int, findings: list[Finding], runs: list[Run]) ->
     if (folder / HISTORY).is_file():
         runs.append(Run.read(folder))
         return
+    children = sorted(path for path in folder.iterdir() if path.is_dir())
+    if any((child / verdict.FILE).is_file() for child in children):
+        children = [child for child in children if (child / verdict.FILE).is_file()]
     if depth:
-        for child in sorted(path for path in folder.iterdir() if path.is_dir()):
+        for child in children:
             _walk(child, depth - 1, findings, runs)
 
 

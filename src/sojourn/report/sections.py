@@ -9,6 +9,7 @@ from typing import Any
 from sojourn.history import History
 from sojourn.report.curves import learning_figure, strategies
 from sojourn.report.figure import Figure, Table
+from sojourn.report.palette import label
 from sojourn.report.runs import Run
 from sojourn.report.verdict import Finding, Statement
 
@@ -66,14 +67,16 @@ def run_section(run: Run, index: int) -> Section:
     )
 
 
-def results_table(histories: Sequence[History], targets: Sequence[float] = ()) -> Table:
+def results_table(
+    histories: Sequence[History], targets: Sequence[float] = (), *, mark_ours: bool = False
+) -> Table:
     """Final and mean accuracy, throughput, staleness and times to targets, over seeds."""
     rows = []
     for strategy in strategies(histories):
         runs = [history for history in histories if history.strategy == strategy]
         rows.append(
             (
-                strategy,
+                label(strategy, mark_ours=mark_ours),
                 f"{runs[0].learning_rate:g}",
                 _over(runs, lambda run: 100 * run.final_accuracy),
                 _over(runs, lambda run: 100 * run.mean_accuracy),
@@ -93,7 +96,7 @@ def results_table(histories: Sequence[History], targets: Sequence[float] = ()) -
         "staleness",
         *(f"time to {100 * target:g} %" for target in targets),
     )
-    many = any(len([h for h in histories if h.strategy == row[0]]) > 1 for row in rows)
+    many = len({history.seed for history in histories}) > 1
     note = "± is one standard error over seeds." if many else ""
     return Table(columns, tuple(rows), title="Results", note=note)
 
