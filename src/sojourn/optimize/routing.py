@@ -9,7 +9,15 @@ from threadpoolctl import threadpool_limits
 
 from sojourn.bounds import max_learning_rate
 from sojourn.errors import UnknownName, Unreachable
-from sojourn.network import Fleet, IntArray, Network, check_concurrency, uniform_routing
+from sojourn.network import (
+    Fleet,
+    IntArray,
+    Network,
+    check_concurrency,
+    square_root_routing,
+    uniform_routing,
+)
+from sojourn.optimize.coarse import MANY_CLASSES, outline
 from sojourn.optimize.descent import Descent, adam, lbfgs
 from sojourn.optimize.objectives import Objective, PerRound, TimeToAccuracy
 from sojourn.optimize.starts import (
@@ -137,23 +145,37 @@ def _search(
             ended.append((start, descent))
         return ended
 
+    if fleet.classes >= MANY_CLASSES:
+        yield from descend(_starts_by_outline(fleet, concurrency, objective, progress))
+        return
     symmetric = descend(closed_form_starts(fleet))
     yield from symmetric
-    routing = _best(objective, symmetric)[1].network.routing if symmetric else None
-    base = uniform_routing(fleet) if routing is None else routing
+    base = square_root_routing(fleet)
     split = descend(pace_setter_starts(fleet, base))
     yield from split
     if not symmetric and not split:
         split = descend(_attainable_start(fleet, concurrency, objective))
         yield from split
-    best = _best(objective, [*symmetric, *split])
-    while best[0].group:
-        around = descend(neighbouring_pace_setters(fleet, base, best[0]))
+    best, step = _best(objective, [*symmetric, *split]), max(2, fleet.classes // 8)
+    tried = {(start.place, start.number) for start, _ in split}
+    while best[0].group and step:
+        around = descend(neighbouring_pace_setters(fleet, base, best[0], step, tried))
         yield from around
         better = _best(objective, [best, *around])
         if better is best:
-            break
+            step //= 2
         best = better
+
+
+def _starts_by_outline(
+    fleet: Fleet, concurrency: int, objective: Objective, progress: Progress | None
+) -> Iterator[Start]:
+    """The best of all starts, and the best symmetric one, as an outline of the fleet has them."""
+    coarse = outline(fleet)
+    ended = list(_search(coarse.fleet, concurrency, objective, progress))
+    symmetric = [pair for pair in ended if not pair[0].group]
+    for start, descent in {id(p): p for p in (_best(objective, ended), _best(objective, symmetric))}.values():
+        yield from coarse.starts(start, descent.network)
 
 
 def _attainable_start(fleet: Fleet, concurrency: int, objective: Objective) -> Iterator[Start]:

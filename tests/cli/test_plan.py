@@ -1,0 +1,81 @@
+"""``sojourn plan`` as a user types it."""
+
+import csv
+import json
+
+import pytest
+
+import sojourn as sj
+
+
+def test_before_and_after(run, tmp_path):
+    result = run("plan", "three-clusters", "--concurrency", "30", "--out", "plan.toml")
+    assert result.code == 0
+    assert "No --constants given: L = 10" in result.out
+    for word in ("uniform", "balanced", "square-root", "plan", "Why:", "A proxy, not a guarantee"):
+        assert word in result.out
+    assert sj.Plan.read(tmp_path / "plan.toml").concurrency == 30
+
+
+def test_every_number_comes_from_the_plan_file(run, tmp_path):
+    arguments = ("--objective", "per-time", "--rounds", "0", "--learning-rate", "0.01")
+    fixed = ("--constants", "1,3,10,15", "--concurrency", "30", "--out", "plan.toml", "--json")
+    result = run("plan", "three-clusters", *arguments, *fixed)
+    printed = json.loads(result.out)
+    plan = sj.Plan.read(tmp_path / "plan.toml")
+    assert printed["value"] == pytest.approx(plan.value, rel=1e-12)
+    for name, row in plan.comparison().items():
+        for field, value in printed["comparison"][name].items():
+            assert value == getattr(row, field)
+    assert printed["value"] <= 1266.5528 * (1 + 1e-6)
+
+
+def test_groups_map_back_to_every_client(run, tmp_path):
+    rows = "".join(f"{1 + i / 1000},device-{i}\n" for i in range(300))
+    (tmp_path / "fleet.csv").write_text("service_rate,name\n" + rows)
+    result = run(
+        *("plan", "fleet.csv", "--group", "0.05", "--concurrency", "50"),
+        *("--clients", "clients.csv", "--constants", "1,1,1,2"),
+    )
+    assert result.code == 0
+    assert "300 speeds taken as" in result.out
+    with (tmp_path / "clients.csv").open() as file:
+        clients = list(csv.DictReader(file))
+    assert [row["name"] for row in clients] == [f"device-{i}" for i in range(300)]
+    assert sum(float(row["routing"]) for row in clients) == pytest.approx(1.0)
+
+
+def test_constants_from_a_calibration_file(run, tmp_path):
+    (tmp_path / "constants.toml").write_text(
+        "[constants]\ninitial-gap = 2\nsmoothness = 1\ngradient-noise = 1\nheterogeneity = 1\n"
+    )
+    result = run("plan", "twenty", "--constants", "constants.toml", "--concurrency", "5", "--json")
+    assert result.code == 0
+
+
+def test_figure(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    result = run("plan", "three-clusters", "--concurrency", "5", "--figure", "frontier.png")
+    assert result.code == 0
+    assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--objective", "per-tme"), "did you mean 'per-time'"),
+        (("--objective", "per-time"), "needs --rounds"),
+        (("--objective", "time-budget"), "needs --time"),
+        (("--objective", "throughput"), "has no best concurrency"),
+        (("--accuracy", "-1"), "accuracy must be positive"),
+        (("--accuracy", "0.001", "--learning-rate", "1"), "the least that any routing attains"),
+        (("--group", "-1"), "tolerance must be positive"),
+        (("--constants", "nothing.toml"), "cannot be read"),
+    ],
+)
+def test_mistakes_get_a_sentence(run, tmp_path, arguments, message):
+    result = run("plan", "three-clusters", *arguments, "--out", "plan.toml")
+    assert result.code == 2
+    assert message in result.error
+    assert "Traceback" not in result.error
+    assert not (tmp_path / "plan.toml").exists()
