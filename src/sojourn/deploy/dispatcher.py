@@ -192,8 +192,10 @@ class Dispatcher:
     def answered(self, client: int, *, now: float) -> Actions:
         """A client that was asked whether it lives says that it does."""
         actions = Actions()
-        if not self.clients[client].alive:
-            self._revive(self.clients[client], "returned", now, actions)
+        member = self.clients[client]
+        if not member.alive:
+            member.started = now if member.out else None
+            self._revive(member, "returned", now, actions)
         return actions
 
     def left(self, client: int, *, now: float) -> Actions:

@@ -1,0 +1,232 @@
+"""The dispatcher on Flower's ``Grid``: messages out, replies in, ten times a second."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deploy.journal import Journal
+from sojourn.deploy.records import (
+    Request,
+    read_reply,
+    read_who,
+    task_message,
+    who_message,
+)
+from sojourn.deploy.settings import Settings
+from sojourn.deploy.tasks import Actions, Event, Task
+
+POLL_SECONDS = 0.1
+LOOK_AROUND_SECONDS = 1.0
+NODE_UNAVAILABLE = 5
+LEAST_TTL_SECONDS = 600.0
+WHO_TTL_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A message that has not been answered: a task's, or (``task`` is ``None``) a question."""
+
+    node: int
+    task: int | None
+
+
+class GridServer:
+    """Runs a dispatcher on a grid until enough updates were applied.
+
+    Flower's nodes have numbers of their own, new at every start; each is asked which client it is.
+    A node that claims to be a client whose own node is alive is not believed until that one is
+    gone: it may be the same client, killed and started again faster than its death was noticed.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        dispatcher: Dispatcher,
+        journal: Journal,
+        settings: Settings,
+        *,
+        elapsed_before: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.grid, self.dispatcher, self.journal = grid, dispatcher, journal
+        self.settings = settings
+        self._clock, self._sleep = clock, sleep
+        self._begun = clock() - elapsed_before
+        self._outstanding: dict[str, _Sent] = {}
+        self._client_of: dict[int, int | None] = {}
+        self._node_of: dict[int, int] = {}
+        self._claims: dict[int, int] = {}
+        self._looked_at = self._said_at = -LOOK_AROUND_SECONDS
+        self._kept_at = elapsed_before
+        self._evaluated_at = dispatcher.counts.used
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began, those before a crash included."""
+        return self._clock() - self._begun
+
+    def run(self) -> None:
+        """Wait for the clients, then work until the run has its updates."""
+        resumed = self.dispatcher.counts.routed > 0
+        if not resumed:
+            self.journal.evaluate(self.elapsed)
+        self._wait_for_clients()
+        if resumed:
+            for client in self.dispatcher.clients:
+                if client.status == "away":
+                    self._do(self.dispatcher.left(client.number, now=self.elapsed))
+        else:
+            self._do(self.dispatcher.start(now=self.elapsed))
+        while self.dispatcher.counts.used < self.settings.updates:
+            self.poll("running")
+            self._sleep(POLL_SECONDS)
+        self.journal.checkpoint(self.elapsed)
+        self.journal.status(self.elapsed, "comparing with the prediction")
+
+    def poll(self, phase: str) -> None:
+        """Take in what has come, and let the clock tick once."""
+        now = self.elapsed
+        if now - self._looked_at >= LOOK_AROUND_SECONDS:
+            self._looked_at = now
+            self._look_around(now)
+        if self._outstanding:
+            for message in self.grid.pull_messages(list(self._outstanding)):
+                self._receive(message)
+                if self.dispatcher.counts.used >= self.settings.updates:
+                    return
+        self._do(self.dispatcher.tick(self.elapsed))
+        self.journal.collect()
+        if now - self._said_at >= 1.0:
+            self._said_at = now
+            self.journal.status(now, phase)
+        if now - self._kept_at >= self.settings.checkpoint_seconds and phase == "running":
+            self._kept_at = now
+            self.journal.checkpoint(now)
+
+    def _wait_for_clients(self) -> None:
+        patience = self.elapsed + self.settings.join_seconds
+        wanted = len(self.dispatcher.clients)
+        while len(self.dispatcher.living) < wanted:
+            self.poll("waiting for clients")
+            if self.elapsed > patience and self.dispatcher.living:
+                return
+            self._sleep(POLL_SECONDS)
+
+    def _look_around(self, now: float) -> None:
+        present = set(self.grid.get_node_ids())
+        for node in present - self._client_of.keys():
+            self._client_of[node] = None
+            self._ask(node)
+        for node in self._client_of.keys() - present:
+            self._forget(node, now)
+        for node, client in list(self._claims.items()):
+            if not self.dispatcher.clients[client].alive:
+                del self._claims[node]
+                self._introduced(node, client, now)
+
+    def _forget(self, node: int, now: float) -> None:
+        client = self._client_of.pop(node, None)
+        self._claims.pop(node, None)
+        self._drop_messages(node)
+        if client is not None and self._node_of.get(client) == node:
+            del self._node_of[client]
+            self._do(self.dispatcher.left(client, now=now))
+
+    def _drop_messages(self, node: int) -> None:
+        self._outstanding = {m: s for m, s in self._outstanding.items() if s.node != node}
+
+    def _receive(self, message: Message) -> None:
+        sent = self._outstanding.pop(message.metadata.reply_to_message_id, None)
+        if sent is None:
+            return
+        now = self.elapsed
+        if message.has_error():
+            self._error(message, sent, now)
+        elif sent.task is None:
+            self._introduced(sent.node, read_who(message, len(self.dispatcher.clients)), now)
+        else:
+            reply = read_reply(message)
+            client = self._client_of.get(sent.node)
+            actions = self.dispatcher.completed(
+                sent.task, reply.update, now=now, client=client, claimed=reply.claimed
+            )
+            self._do(actions, loss=reply.loss)
+            due = self._evaluated_at + self.settings.evaluate_every
+            if actions.used is not None and self.dispatcher.counts.used >= due:
+                self._evaluated_at = self.dispatcher.counts.used
+                self.journal.evaluate(now)
+
+    def _error(self, message: Message, sent: _Sent, now: float) -> None:
+        code = message.error.code
+        if code == NODE_UNAVAILABLE:
+            self._forget(sent.node, now)
+        elif sent.task is not None:
+            reason = f"Flower's error {code}: {(message.error.reason or '').strip()[:200]}"
+            self._do(self.dispatcher.failed(sent.task, now=now, reason=reason))
+        elif self._client_of.get(sent.node) is None:
+            self._client_of.pop(sent.node, None)
+
+    def _introduced(self, node: int, client: int | None, now: float) -> None:
+        """A node has said which client it is."""
+        if client is None:
+            detail = f"node {node} is none of the clients, and gets no tasks"
+            self.journal.event(Event("refused", None, detail), now)
+            return
+        member = self.dispatcher.clients[client]
+        current = self._node_of.get(client)
+        if current == node:
+            self._do(self.dispatcher.answered(client, now=now))
+            return
+        if current is not None and member.alive:
+            detail = f"node {node} claims to be {member.name}, who is alive elsewhere"
+            self.journal.event(Event("refused", client, detail), now)
+            self._claims[node] = client
+            return
+        if current is not None:
+            self._drop_messages(current)
+        self._client_of[node], self._node_of[client] = client, node
+        self._do(self.dispatcher.joined(client, now=now))
+
+    def _do(self, actions: Actions, *, loss: float | None = None) -> None:
+        now = self.elapsed
+        for event in actions.events:
+            self.journal.event(event, now)
+        if actions.used is not None:
+            self.journal.used(actions.used, loss, now)
+        for client in actions.probe:
+            if client in self._node_of:
+                self._ask(self._node_of[client])
+        for task in actions.send:
+            self._send(task)
+
+    def _send(self, task: Task) -> None:
+        node = self._node_of.get(task.client)
+        if node is None or task.number not in self.dispatcher.tasks:
+            return
+        request = Request.of(
+            task,
+            self.dispatcher.rule,
+            clients=len(self.dispatcher.clients),
+            seed=self.settings.seed,
+            learning_rate=self.dispatcher.learning_rate,
+        )
+        allowed = self.dispatcher.allowance(self.dispatcher.clients[task.client])
+        ttl = max(LEAST_TTL_SECONDS, 10.0 * allowed)
+        message = task_message(node, request, self.dispatcher.weights_of(task), ttl=ttl)
+        if not self._push(message, _Sent(node, task.number)):
+            self._forget(node, self.elapsed)
+
+    def _ask(self, node: int) -> None:
+        self._push(who_message(node, ttl=WHO_TTL_SECONDS), _Sent(node, None))
+
+    def _push(self, message: Message, sent: _Sent) -> bool:
+        """Whether the message was taken."""
+        taken = [message_id for message_id in self.grid.push_messages([message]) if message_id]
+        for message_id in taken:
+            self._outstanding[message_id] = sent
+        return bool(taken)

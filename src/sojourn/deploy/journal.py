@@ -1,0 +1,196 @@
+"""What a running deployment writes into its folder.
+
+``tasks.jsonl`` has a line per update applied, ``events.log`` a line per thing that went wrong or
+changed, ``status.json`` how it stands now, ``history.jsonl`` the evaluations so far, and
+``checkpoint.npz`` all that is needed to go on after a crash.
+"""
+
+import json
+import logging
+import math
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from sojourn.deploy.checkpoint import restore_checkpoint, write_checkpoint
+from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deploy.problems import Learnable
+from sojourn.deploy.tasks import Event, Use
+from sojourn.files import replacing
+from sojourn.history import History
+from sojourn.provenance import provenance
+
+log = logging.getLogger("sojourn.deploy")
+
+STRATEGY = "deployed"
+RECENT = 20
+
+
+class Journal:
+    """Keeps the record of one run; ``elapsed`` is in seconds of real time, resumed runs included."""
+
+    def __init__(
+        self, folder: Path, dispatcher: Dispatcher, problem: Learnable, *, seed: int, updates: int
+    ) -> None:
+        self.folder = folder
+        self.dispatcher, self.problem = dispatcher, problem
+        self.seed, self.updates = seed, updates
+        self.rows: list[dict[str, float | int]] = []
+        self._staleness: list[int] = []
+        self._losses: list[float] = []
+        self._times: list[float] = []
+        self._evaluator = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
+        self._pending: list[Future[dict[str, float | int]]] = []
+        folder.mkdir(parents=True, exist_ok=True)
+        self._events = (folder / "events.log").open("a", encoding="utf-8")
+        self._tasks = (folder / "tasks.jsonl").open("a", encoding="utf-8")
+
+    def resume(self) -> float:
+        """Go back to the checkpoint: the seconds that had elapsed by then."""
+        extra = restore_checkpoint(self.folder / "checkpoint.npz", self.dispatcher)
+        self.rows = extra["rows"]
+        self._staleness, self._losses = extra["staleness"], extra["losses"]
+        path = self.folder / "tasks.jsonl"
+        self._tasks.close()
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        with replacing(path) as temporary:
+            temporary.write_text("".join(lines[: self.dispatcher.counts.used]), encoding="utf-8")
+        self._tasks = path.open("a", encoding="utf-8")
+        return float(extra["elapsed"])
+
+    def event(self, event: Event, elapsed: float) -> None:
+        """Something happened that a person may want to know."""
+        level = logging.WARNING if event.kind in ("refused", "failed", "overdue") else logging.INFO
+        log.log(level, "%s", event.detail)
+        self._events.write(f"{elapsed:.1f}\t{event.kind}\t{event.detail}\n")
+        self._events.flush()
+
+    def used(self, use: Use, loss: float | None, elapsed: float) -> None:
+        """An update was applied."""
+        task = use.task
+        self._staleness.append(use.staleness)
+        if loss is not None:
+            self._losses.append(loss)
+        self._times = [*self._times[-RECENT:], elapsed]
+        record = {
+            "index": use.index,
+            "task": task.number,
+            "client": task.client,
+            "ordinal": task.ordinal,
+            "dispatched": task.dispatched,
+            "version": task.version,
+            "staleness": use.staleness,
+            "probability": task.probability,
+            "clients": task.clients,
+            "time": round(elapsed, 3),
+            "service_seconds": None
+            if use.service_seconds is None
+            else round(use.service_seconds, 3),
+        }
+        self._tasks.write(json.dumps(record) + "\n")
+        self._tasks.flush()
+
+    def evaluate(self, elapsed: float) -> None:
+        """Have the model as it is now evaluated, without waiting for the result."""
+        counts, state = self.dispatcher.counts, self.dispatcher.state
+        work = counts.used + counts.refused + counts.late
+        row: dict[str, float | int] = {
+            "round": counts.used,
+            "time": elapsed,
+            "train_loss": _mean(self._losses),
+            "staleness": _mean(self._staleness),
+            "gradients": work * self.dispatcher.rule.local_steps,
+            "updates": state.version,
+        }
+        self._staleness, self._losses = [], []
+        weights = state.weights.copy()
+
+        def work_out() -> dict[str, float | int]:
+            loss, accuracy = self.problem.evaluate(weights)
+            return {**row, "test_loss": loss, "test_accuracy": accuracy}
+
+        self._pending.append(self._evaluator.submit(work_out))
+
+    def collect(self, *, wait: bool = False) -> None:
+        """Take in evaluations that are done, and write the history if there are any."""
+        fresh = False
+        while self._pending and (wait or self._pending[0].done()):
+            self.rows.append(self._pending.pop(0).result())
+            fresh = True
+        if fresh:
+            History.write(self.folder / "history.jsonl", [self.history()])
+
+    def history(self) -> History:
+        """The evaluations so far."""
+        names = ("round", "time", "test_loss", "test_accuracy", "train_loss", "staleness")
+        columns: dict[str, Any] = {
+            name: [row[name] for row in self.rows] for name in (*names, "gradients", "updates")
+        }
+        return History(
+            strategy=STRATEGY,
+            seed=self.seed,
+            learning_rate=self.dispatcher.learning_rate,
+            clock="real",
+            provenance=provenance(
+                rule=self.dispatcher.rule.name, clients=len(self.dispatcher.clients)
+            ),
+            **columns,
+        )
+
+    def checkpoint(self, elapsed: float) -> None:
+        """Write all that is needed to go on from here."""
+        self.collect(wait=True)
+        os.fsync(self._tasks.fileno())
+        extra = {
+            "elapsed": elapsed,
+            "rows": self.rows,
+            "staleness": self._staleness,
+            "losses": self._losses,
+        }
+        write_checkpoint(self.folder / "checkpoint.npz", self.dispatcher, extra)
+
+    def status(self, elapsed: float, phase: str) -> None:
+        """Say how it stands."""
+        server = self.dispatcher
+        times = self._times
+        rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
+        last = self.rows[-1] if self.rows else {}
+        status = {
+            "elapsed": round(elapsed, 1),
+            "updates": server.counts.used,
+            "of": self.updates,
+            "throughput": rate,
+            "staleness": last.get("staleness"),
+            "accuracy": last.get("test_accuracy"),
+            "counts": server.counts.to_dict(),
+            "held": server.held,
+            "clients": [
+                {
+                    "name": client.name,
+                    "status": client.status,
+                    "waiting": len(client.queue) + len(client.out),
+                    "used": client.used,
+                    "refused": client.refused,
+                    "seconds": client.estimate.mean_seconds if client.estimate.tasks else None,
+                }
+                for client in server.clients
+            ],
+        }
+        write_phase(self.folder, phase, **status)
+
+    def close(self) -> None:
+        """No more is written."""
+        self._evaluator.shutdown(wait=False, cancel_futures=True)
+        self._events.close()
+        self._tasks.close()
+
+
+def write_phase(folder: Path, phase: str, **details: Any) -> None:
+    """Write ``status.json``."""
+    with replacing(folder / "status.json") as temporary:
+        temporary.write_text(json.dumps({"phase": phase, **details}), encoding="utf-8")
+
+
+def _mean(values: list[Any]) -> float:
+    return float(sum(values) / len(values)) if values else math.nan

@@ -1,0 +1,59 @@
+"""What a deployment needs of a learning problem."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from sojourn.errors import InvalidInput
+
+
+class Learnable(Protocol):
+    """The part of `sojourn.train.Problem` that clients and server use.
+
+    A problem written without torch will do, if it has these.
+    """
+
+    @property
+    def clients(self) -> int:
+        """How many clients it holds samples of: all, or the one that it is built for."""
+
+    def initial_weights(self) -> Any:
+        """The first weights, a flat vector."""
+
+    def loss_and_gradient(self, weights: Any, client: int, number: int, seed: int, /) -> Any:
+        """The loss on a batch, and its gradient."""
+
+    def loss_and_difference(
+        self,
+        weights: Any,
+        client: int,
+        ordinal: int,
+        seed: int,
+        steps: int,
+        learning_rate: float,
+        /,
+        *,
+        proximal: float,
+    ) -> Any:
+        """The mean loss over local steps, and the move they make."""
+
+    def evaluate(self, weights: Any, /) -> tuple[float, float]:
+        """Loss and accuracy on the test set."""
+
+
+ProblemFunction = Callable[..., Learnable]
+"""``problem(clients, seed)``, or ``problem(clients, seed, client)`` to load one client's samples."""
+
+
+def build(function: ProblemFunction, clients: int, seed: int, client: int | None) -> Learnable:
+    """Call the user's function, with the client's number if it wants to know it."""
+    if "client" in inspect.signature(function).parameters:
+        problem = function(clients, seed, client=client)
+    else:
+        problem = function(clients, seed)
+    if problem.clients not in (1, clients):
+        raise InvalidInput(
+            f"{function.__name__} returned a problem with the samples of {problem.clients} "
+            f"clients; it must hold those of all {clients}, or of one"
+        )
+    return problem

@@ -1,0 +1,109 @@
+"""The server's side on Flower."""
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from sojourn.deploy.deadlines import Deadlines
+from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deploy.gridserver import GridServer
+from sojourn.deploy.journal import Journal, write_phase
+from sojourn.deploy.problems import Learnable, ProblemFunction, build
+from sojourn.deploy.settings import Settings, read_settings
+from sojourn.errors import InvalidInput, SojournError
+
+SIMULATED_GRID = "InMemoryGrid"
+
+
+def server_app(problem: ProblemFunction) -> ServerApp:
+    """A Flower ``ServerApp`` that trains asynchronously, as its run configuration says.
+
+    ``problem(clients, seed)`` returns the learning problem; the server uses its first weights and
+    its test set. Files that the configuration names (``plan``, ``fleet``) lie beside the module
+    that defines ``problem``. See `Settings` for the configuration.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        folder = Path(str(context.run_config.get("run-folder") or "run"))
+        try:
+            settings = read_settings(context.run_config, Path(inspect.getfile(problem)).parent)
+            serve(grid, problem, settings)
+        except SojournError as error:
+            write_phase(folder, "failed", error=str(error))
+            raise
+
+    return app
+
+
+def serve(grid: Grid, problem: ProblemFunction, settings: Settings) -> None:
+    """Run to the end, and write the outcome into the run folder."""
+    learnable = build(problem, settings.clients, settings.seed, None)
+    simulated = type(grid).__name__ == SIMULATED_GRID
+    dispatcher = make_dispatcher(learnable, settings, depth=1 if simulated else 2)
+    checkpoint = settings.run_folder / "checkpoint.npz"
+    if checkpoint.exists() and not settings.resume:
+        raise InvalidInput(
+            f"'{settings.run_folder}' holds a run already. Resume it (resume = true), or name "
+            "another run-folder."
+        )
+    journal = Journal(
+        settings.run_folder, dispatcher, learnable, seed=settings.seed, updates=settings.updates
+    )
+    try:
+        before = journal.resume() if settings.resume and checkpoint.exists() else 0.0
+        server = GridServer(grid, dispatcher, journal, settings, elapsed_before=before)
+        server.run()
+        _write_outcome(dispatcher, journal, learnable, settings, problem)
+        journal.status(server.elapsed, "finished")
+    finally:
+        journal.close()
+
+
+def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Dispatcher:
+    """The dispatcher that ``settings`` describe."""
+    network = settings.network
+    rates = network.fleet.expand(network.fleet.service_rates)
+    return Dispatcher(
+        np.asarray(problem.initial_weights()).copy(),
+        rule=settings.rule,
+        routing=network.client_routing,
+        concurrency=settings.concurrency,
+        learning_rate=settings.learning_rate,
+        depth=settings.depth or depth,
+        service_rates=rates if settings.rates_known else None,
+        replan=settings.replan(),
+        replan_every=settings.replan_every,
+        patience=settings.patience,
+        largest_ratio=settings.largest_update,
+        deadlines=Deadlines(shortest=settings.shortest_deadline, first=settings.first_deadline),
+        seed=settings.seed,
+    )
+
+
+def _write_outcome(
+    dispatcher: Dispatcher,
+    journal: Journal,
+    learnable: Learnable,
+    settings: Settings,
+    problem: ProblemFunction,
+) -> None:
+    from sojourn.deploy.outcome import predict, write_outcome
+    from sojourn.train import Problem
+
+    histories = [journal.history()]
+    whole = isinstance(learnable, Problem) and learnable.clients == settings.clients
+    if settings.predict and isinstance(learnable, Problem) and whole:
+        every = settings.evaluate_every
+        histories.append(predict(dispatcher, learnable, settings, evaluate_every=every))
+    write_outcome(
+        settings.run_folder,
+        dispatcher,
+        settings,
+        histories,
+        problem_name=f"{problem.__module__}:{problem.__name__}",
+    )

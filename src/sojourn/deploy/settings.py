@@ -1,0 +1,171 @@
+"""What a deployment is asked to do, as Flower's run configuration says it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sojourn.config import Table
+from sojourn.deploy.dispatcher import FloatArray, Replan
+from sojourn.errors import InvalidFile
+from sojourn.network import Fleet, Network, named_routing
+from sojourn.rules import Rule, rule_from_table
+
+WHERE = "[tool.flwr.app.config]"
+OWN_TABLE = "task."
+"""Keys of the table ``[tool.flwr.app.config.task]`` are the user's own."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Settings:
+    """Every choice of a run; the keys of the configuration are these names, hyphenated.
+
+    ``updates`` is how many tasks are used before the run ends. ``routing`` names a closed-form
+    routing over ``fleet`` (a CSV file), or ``plan`` a plan file which then also gives concurrency
+    and learning rate; both files lie beside ``task.py``. With ``adapt`` the routing is computed
+    again from the estimated service rates. ``depth`` 0 means 2, or 1 in Flower's simulation, which
+    would work on two messages of a client at once.
+    """
+
+    clients: int
+    updates: int
+    concurrency: int
+    learning_rate: float
+    rule: Rule
+    network: Network
+    rates_known: bool
+    routing: str | None = None
+    plan: Path | None = None
+    adapt: bool = False
+    replan_every: int = 50
+    depth: int = 0
+    patience: int = 3
+    largest_update: float = 30.0
+    shortest_deadline: float = 10.0
+    first_deadline: float = 60.0
+    join_seconds: float = 60.0
+    evaluate_every: int = 10
+    checkpoint_seconds: float = 30.0
+    seed: int = 0
+    run_folder: Path = Path("run")
+    resume: bool = False
+    predict: bool = True
+
+    def replan(self) -> Replan | None:
+        """How routing is computed from service rates while running; ``None`` without ``adapt``."""
+        if not self.adapt:
+            return None
+        if self.plan is not None:
+            return _replan_like(self.plan, self.concurrency)
+        name = self.routing or "uniform"
+        return lambda rates: named_routing(name, Fleet(rates))
+
+
+def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
+    """Check a run configuration; files that it names are sought in ``folder``."""
+    given = {key: value for key, value in config.items() if not key.startswith(OWN_TABLE)}
+    rule = _rule(given)
+    table = Table(given, WHERE)
+    clients = _at_least(table, "clients", int, 1)
+    fleet_name = table.take("fleet", str, default="")
+    plan_name = table.take("plan", str, default="")
+    routing = table.take("routing", str, default="") or None
+    concurrency = table.take("concurrency", int, default=0)
+    learning_rate = table.take("learning-rate", float, default=0.0)
+    values = {
+        "updates": _at_least(table, "updates", int, 1),
+        "adapt": table.take("adapt", bool, default=False),
+        "replan_every": _at_least(table, "replan-every", int, 1, default=50),
+        "depth": _at_least(table, "depth", int, 0, default=0),
+        "patience": _at_least(table, "patience", int, 1, default=3),
+        "largest_update": _at_least(table, "largest-update", float, 1.0, default=30.0),
+        "shortest_deadline": _at_least(table, "shortest-deadline", float, 0.1, default=10.0),
+        "first_deadline": _at_least(table, "first-deadline", float, 0.1, default=60.0),
+        "join_seconds": _at_least(table, "join-seconds", float, 0.0, default=60.0),
+        "evaluate_every": _at_least(table, "evaluate-every", int, 1, default=10),
+        "checkpoint_seconds": _at_least(table, "checkpoint-seconds", float, 0.0, default=30.0),
+        "seed": _at_least(table, "seed", int, 0, default=0),
+        "run_folder": Path(table.take("run-folder", str, default="") or "run"),
+        "resume": table.take("resume", bool, default=False),
+        "predict": table.take("predict", bool, default=True),
+    }
+    table.close()
+    fleet = Fleet.from_csv(folder / fleet_name) if fleet_name else None
+    if plan_name:
+        if routing is not None or fleet is not None:
+            raise InvalidFile(f"{WHERE}: 'plan' holds fleet and routing; leave these two out")
+        network, plan_rate = _read_plan(folder / plan_name)
+        concurrency = concurrency or network.concurrency
+        learning_rate = learning_rate or plan_rate
+    else:
+        known = fleet or Fleet(np.full(clients, 1.0))
+        p = named_routing(routing or "uniform", known)
+        network = Network(known, p, concurrency or clients)
+    if network.size != clients:
+        raise InvalidFile(
+            f"{WHERE}: 'clients' is {clients}; the {'plan' if plan_name else 'fleet'} has "
+            f"{network.size}"
+        )
+    if fleet is None and not plan_name and not values["adapt"] and routing not in (None, "uniform"):
+        raise InvalidFile(
+            f"{WHERE}: routing '{routing}' needs the clients' speeds. Name a 'fleet' file, or set "
+            "adapt = true to learn them while running."
+        )
+    if learning_rate <= 0:
+        raise InvalidFile(f"{WHERE}: 'learning-rate' must be positive; it is {learning_rate:g}")
+    network = Network(network.fleet, network.routing, concurrency or network.concurrency)
+    return Settings(
+        clients=clients,
+        concurrency=network.concurrency,
+        learning_rate=learning_rate,
+        rule=rule,
+        network=network,
+        rates_known=bool(plan_name) or fleet is not None,
+        routing=routing,
+        plan=folder / plan_name if plan_name else None,
+        **values,
+    )
+
+
+def _rule(given: dict[str, Any]) -> Rule:
+    """The rule is a name, or the table ``[tool.flwr.app.config.rule]``; takes its keys away."""
+    knobs = {key.removeprefix("rule."): given.pop(key) for key in [*given] if key[:5] == "rule."}
+    name = given.pop("rule", None)
+    if name is not None and not isinstance(name, str):
+        raise InvalidFile(f"{WHERE}: 'rule' must be text; it is {name!r}")
+    return rule_from_table({"name": name or "generalized-async-sgd", **knobs}, f"{WHERE}: rule")
+
+
+def _at_least(table: Table, key: str, kind: type, least: float, **default: Any) -> Any:
+    value = table.take(key, kind, **default)
+    if not value >= least:
+        raise InvalidFile(f"{WHERE}: '{key}' must be at least {least:g}; it is {value}")
+    return value
+
+
+def _read_plan(path: Path) -> tuple[Network, float]:
+    """The plan's network, its clients numbered as in the fleet it was made for, and its rate."""
+    from sojourn.optimize import Plan
+
+    plan = Plan.read(path)
+    network, order = plan.network, np.argsort(plan.parents, kind="stable")
+    fleet = Fleet(network.fleet.service_rates[order], network.fleet.counts[order])
+    in_order = Network(fleet, network.routing[order], network.concurrency)
+    return in_order, plan.learning_rate or 0.0
+
+
+def _replan_like(path: Path, concurrency: int) -> Replan:
+    """The plan's own objective, minimised again at other speeds."""
+    from sojourn.optimize import Plan, optimize_routing
+
+    objective = Plan.read(path).objective
+
+    def replan(rates: FloatArray) -> FloatArray:
+        solution = optimize_routing(Fleet(rates), concurrency, objective)
+        routing = np.empty(rates.size)
+        routing[solution.parents] = solution.network.routing
+        return routing
+
+    return replan

@@ -1,0 +1,268 @@
+"""The Flower adapter against a grid without processes: every fault, in virtual seconds."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from torch import nn
+
+from sojourn.deploy.clientapp import client_app
+from sojourn.deploy.gridserver import GridServer
+from sojourn.deploy.journal import Journal
+from sojourn.deploy.serverapp import make_dispatcher
+from sojourn.deploy.settings import read_settings
+from sojourn.train import Problem
+from tests.deploy.fake_grid import FakeGrid, Node, Tamper
+
+SECONDS = [1.0, 2.0, 5.0]
+
+
+def problem(clients: int, seed: int) -> Problem:
+    """Three Gaussian classes on a plane; linear, starting from zero."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(600) % 3
+    centres = torch.tensor([[2.0, 0.0], [-2.0, 2.0], [-2.0, -2.0]])
+    x = centres[y] + torch.randn(600, 2, generator=generator)
+    model = nn.Linear(2, 3)
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    size = 450 // clients
+    shares = [(x[i * size :][:size], y[i * size :][:size]) for i in range(clients)]
+    return Problem(model, shares, (x[450:], y[450:]), batch_size=16)
+
+
+class Deployment:
+    """A server and three nodes in virtual time."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        given = {"clients": 3, "updates": 60, "concurrency": 6, "learning-rate": 0.1}
+        self.settings = read_settings(
+            {**given, "run-folder": str(folder), "checkpoint-seconds": 1e9, **config}, folder
+        )
+        self.grid = FakeGrid()
+        self.app = client_app(problem)
+        for client in range(3):
+            self.add_node(client)
+        learnable = problem(3, 0)
+        self.dispatcher = make_dispatcher(learnable, self.settings, depth=2)
+        self.journal = Journal(
+            folder, self.dispatcher, learnable, seed=0, updates=self.settings.updates
+        )
+        before = self.journal.resume() if self.settings.resume else 0.0
+        self.server = GridServer(
+            self.grid,
+            self.dispatcher,
+            self.journal,
+            self.settings,
+            elapsed_before=before,
+            clock=self.grid.clock,
+            sleep=self.grid.sleep,
+        )
+
+    def add_node(self, client: int, tamper: Tamper | None = None) -> int:
+        number = 100 + len(self.grid.nodes) + self.grid.pushed
+        self.grid.nodes[number] = Node(client, self.app, SECONDS[client], tamper)
+        return number
+
+    def node(self, client: int) -> Node:
+        return next(node for node in self.grid.nodes.values() if node.client == client)
+
+    def kill(self, client: int) -> None:
+        self.node(client).hangs = True
+
+    def run(self) -> None:
+        self.server.run()
+        self.journal.collect(wait=True)
+        self.journal.close()
+
+    def tasks(self) -> list[dict[str, Any]]:
+        lines = (self.settings.run_folder / "tasks.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def accuracy(self) -> float:
+        return self.journal.history().final_accuracy
+
+    def check_accounts(self) -> None:
+        counts, server = self.dispatcher.counts, self.dispatcher
+        assert server.held + len(server.tasks) == 6
+        assert counts.routed == counts.used + counts.refused + counts.lost + len(server.tasks)
+        numbers = [task["task"] for task in self.tasks()]
+        assert len(set(numbers)) == len(numbers) == counts.used
+
+
+def test_a_run_trains_and_keeps_order(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    deployment.run()
+    deployment.check_accounts()
+    assert deployment.dispatcher.counts.used == 60
+    assert deployment.accuracy() > 0.9
+    for client in range(3):
+        ordinals = [t["ordinal"] for t in deployment.tasks() if t["client"] == client]
+        assert ordinals == list(range(len(ordinals)))
+    history = deployment.journal.history()
+    assert history.clock == "real"
+    assert history.round.tolist() == [0, 10, 20, 30, 40, 50, 60]
+    assert np.isfinite(history.train_loss[1:]).all()
+
+
+def test_staleness_adds_up_to_m_minus_one_per_update(tmp_path: Path) -> None:
+    """Every update passes the m - 1 other tasks in flight: an identity, not an average."""
+    deployment = Deployment(tmp_path)
+    deployment.run()
+    done = sum(task["staleness"] for task in deployment.tasks())
+    waiting = sum(60 - task.dispatched for task in deployment.dispatcher.tasks.values())
+    assert done + waiting == 60 * (deployment.settings.concurrency - 1)
+
+
+def test_a_killed_client_costs_seconds_and_is_used_again(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, updates=120)
+    grid = deployment.grid
+
+    def restart() -> None:
+        dead = next(number for number, node in grid.nodes.items() if node.hangs)
+        del grid.nodes[dead]
+        deployment.add_node(1)
+
+    grid.at = [(40.0, lambda: deployment.kill(1)), (80.0, restart)]
+    deployment.run()
+    deployment.check_accounts()
+    times = np.array([task["time"] for task in deployment.tasks()])
+    assert np.diff(times[times > 20]).max() < 20
+    assert deployment.dispatcher.counts.lost >= 2
+    again = [task for task in deployment.tasks() if task["client"] == 1 and task["time"] > 80]
+    assert again
+    without = [t for t in deployment.tasks() if t["clients"] == 2]
+    assert without
+    assert {t["probability"] for t in without} == {0.5}
+
+
+def test_a_restarted_client_is_recognised_before_flower_notices_its_death(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, updates=80)
+    deployment.grid.at = [
+        (30.0, lambda: deployment.kill(0)),
+        (32.0, lambda: deployment.add_node(0) and None),
+    ]
+    deployment.run()
+    deployment.check_accounts()
+    assert [t for t in deployment.tasks() if t["client"] == 0 and t["time"] > 45]
+
+
+def test_a_client_that_fails_is_set_aside_and_tried_again(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, updates=80)
+    deployment.node(2).fails = True
+
+    def repaired() -> None:
+        deployment.node(2).fails = False
+
+    deployment.grid.at = [(35.0, repaired)]
+    deployment.run()
+    deployment.check_accounts()
+    events = (tmp_path / "events.log").read_text()
+    assert "aside\tclient 2: failed 3 times in a row" in events
+    assert "returned\tclient 2" in events
+    assert [t for t in deployment.tasks() if t["client"] == 2]
+
+
+def hostile(update: np.ndarray | None, *, number: int | None = None) -> Tamper:
+    """A client that answers with ``update`` and names task ``number``."""
+
+    def tamper(message: Message, reply: Message) -> Message:
+        own: Any = message.content["task"]["number"]
+        records: dict[str, Any] = {
+            "task": ConfigRecord({"number": own if number is None else number, "loss": 0.0})
+        }
+        if update is not None:
+            records["update"] = ArrayRecord({"update": Array(update)})
+        return Message(RecordDict(records), reply_to=message)
+
+    return tamper
+
+
+@pytest.mark.parametrize(
+    ("tamper", "said"),
+    [
+        (hostile(np.full(9, np.nan, dtype=np.float32)), "not finite"),
+        (hostile(np.ones(7, dtype=np.float32)), "shape is (7,)"),
+        (hostile(np.full(9, 1e30, dtype=np.float32)), "above the largest allowed"),
+        (hostile(np.ones(9, dtype=np.float32), number=1), "names task 1"),
+        (hostile(np.ones(9, dtype=np.float32), number=10**6), "names task 1000000"),
+        (hostile(None), "not an array"),
+        (hostile(np.array(["x"] * 9)), "not an array of real numbers"),
+    ],
+)
+def test_hostile_updates_are_refused_and_do_no_harm(
+    tmp_path: Path, tamper: Tamper, said: str
+) -> None:
+    deployment = Deployment(tmp_path)
+    deployment.node(0).tamper = tamper
+    deployment.run()
+    deployment.check_accounts()
+    assert deployment.dispatcher.counts.refused >= 3
+    assert 0 not in {task["client"] for task in deployment.tasks()}
+    refused = [line for line in (tmp_path / "events.log").read_text().splitlines() if said in line]
+    assert all("client 0" in line for line in refused)
+    assert len(refused) >= 3
+    assert deployment.accuracy() > 0.9
+
+
+def test_a_node_that_is_no_client_gets_no_tasks(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    stranger = deployment.add_node(1)
+    deployment.grid.nodes[stranger].client = 7
+    deployment.run()
+    assert not deployment.grid.nodes[stranger].served[1:]
+
+
+def test_a_second_node_that_claims_a_living_client_is_not_believed(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    impostor = 0
+
+    def intrude() -> None:
+        nonlocal impostor
+        impostor = deployment.add_node(1)
+
+    deployment.grid.at = [(10.0, intrude)]
+    deployment.run()
+    assert deployment.grid.nodes[impostor].served == [""]
+    assert "who is alive elsewhere" in (tmp_path / "events.log").read_text()
+
+
+def test_a_killed_server_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def die() -> None:
+        raise Killed
+
+    first = Deployment(tmp_path, **{"checkpoint-seconds": 5.0})
+    first.grid.at = [(28.0, die)]
+    with pytest.raises(Killed):
+        first.run()
+    used_at_death = first.dispatcher.counts.used
+    first.journal.close()
+    second = Deployment(tmp_path, resume=True)
+    kept = second.dispatcher.counts.used
+    assert 0 < kept <= used_at_death
+    second.run()
+    second.check_accounts()
+    assert second.dispatcher.counts.used == 60
+    assert [task["index"] for task in second.tasks()] == list(range(60))
+    times = [task["time"] for task in second.tasks()]
+    assert times == sorted(times)
+    assert second.accuracy() > 0.9
+
+
+def test_rates_are_learnt_and_used(tmp_path: Path) -> None:
+    deployment = Deployment(
+        tmp_path, updates=150, adapt=True, routing="balanced", **{"replan-every": 20}
+    )
+    deployment.run()
+    deployment.check_accounts()
+    rates = deployment.dispatcher.service_rates(deployment.server.elapsed)
+    np.testing.assert_allclose(1 / rates, SECONDS, rtol=0.25)
+    p = deployment.dispatcher.router.routing
+    assert p[0] > p[1] > p[2]
