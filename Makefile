@@ -22,6 +22,10 @@ unit: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
 
+docs: $(STAMP)
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
