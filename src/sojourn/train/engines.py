@@ -108,7 +108,7 @@ class DaskEngine:
             futures = {
                 client.submit(run_cell, experiment, cell, pure=False): cell for cell in cells
             }
-            for future in dask.as_completed(futures):
+            for future in dask.as_completed(futures, loop=client.loop):
                 history = future.result()
                 keep(experiment, futures[future], folder, history)
                 yield futures[future], history
