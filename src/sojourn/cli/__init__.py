@@ -35,12 +35,14 @@ def _common(
 
 from sojourn.cli import (  # noqa: E402  the commands register themselves on `app`
     analyze,
+    deploy,
     plan,
     report,
+    simulate,
     train,
 )
 
-__all__ = ["analyze", "app", "main", "plan", "report", "train"]
+__all__ = ["analyze", "app", "deploy", "main", "plan", "report", "simulate", "train"]
 
 
 def main() -> None:

@@ -20,12 +20,16 @@ _index = np.uint64
 
 
 class Heap(NamedTuple):
-    """Completions to come. ``state`` holds (entries in the heap, services begun, idle clients)."""
+    """Completions to come. ``state`` holds (entries in the heap, services begun, idle clients).
+
+    ``clock`` is when the last cohort ended.
+    """
 
     when: FloatArray
     order: IntArray
     who: NDArray[np.uint32]
     state: IntArray
+    clock: FloatArray
 
 
 class Service(NamedTuple):
@@ -42,12 +46,14 @@ class Service(NamedTuple):
 
 
 def empty_heap(room: int) -> Heap:
-    """A heap with room for ``room`` busy clients."""
+    """A heap with room for ``room`` busy clients, and for the siblings of the last."""
+    places = room + 4
     return Heap(
-        np.empty(room),
-        np.empty(room, dtype=np.int64),
-        np.empty(room, dtype=np.uint32),
+        np.full(places, np.inf),
+        np.zeros(places, dtype=np.int64),
+        np.zeros(places, dtype=np.uint32),
         np.zeros(3, dtype=np.int64),
+        np.zeros(1),
     )
 
 
@@ -105,8 +111,7 @@ def advance(
             cohort = following.size - 1
             if cursor[0] + cohort > units.size or cursor[2] + cohort > choices.size:
                 break
-            now = time_out[written - 1] if written > 0 else when[0]
-            _send_cohort(queues, heap, service, pool, units, choices, cursor, now, done + written)
+            _send_cohort(queues, heap, service, pool, units, choices, cursor, done + written)
         if cursor[0] + 2 > units.size or cursor[1] >= targets.size or cursor[2] >= choices.size:
             break
         now = when[0]
@@ -128,7 +133,7 @@ def advance(
             cursor[0] += 1
         if policy == SYNCHRONOUS:
             _pop(heap)
-            when[state[0]] = now
+            heap.clock[0] = now
             continue
 
         if policy == ROUTED:
@@ -171,9 +176,9 @@ def _send_cohort(
     units: FloatArray,
     choices: FloatArray,
     cursor: IntArray,
-    now: float,
     done: int,
 ) -> None:
+    now = heap.clock[0]
     for slot in range(queues.following.size - 1):
         chosen = slot + np.int64(choices[cursor[2]] * (pool.size - slot))
         cursor[2] += 1
@@ -196,7 +201,7 @@ def _duration(service: Service, client: int, unit: float) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _push(heap: Heap, time: float, client: int) -> None:
-    when, order, who, state = heap
+    when, order, who, state, _ = heap
     begun = state[1]
     child = _index(state[0])
     state[0] += 1
@@ -221,30 +226,34 @@ def _replace(heap: Heap, time: float, client: int) -> None:
 def _pop(heap: Heap) -> None:
     heap.state[0] -= 1
     last = heap.state[0]
+    time, begun, client = heap.when[last], heap.order[last], heap.who[last]
+    heap.when[last] = np.inf
     if last > 0:
-        _sink(heap, heap.when[last], heap.order[last], heap.who[last])
+        _sink(heap, time, begun, client)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _sink(heap: Heap, time: float, begun: int, client: int) -> None:
-    when, order, who, state = heap
+    """Put an entry where the first one was. Places beyond the last hold infinite times."""
+    when, order, who, state, _ = heap
     size = _index(state[0])
     parent = _index(0)
     while True:
         child = (parent << _index(2)) + _index(1)
         if child >= size:
             break
-        least = child
-        beyond = min(child + _index(4), size)
-        other = child + _index(1)
-        while other < beyond:
-            if when[other] < when[least] or (
-                when[other] == when[least] and order[other] < order[least]
-            ):
-                least = other
-            other += _index(1)
-        if when[least] > time or (when[least] == time and order[least] > begun):
+        left = child + _index(_before(when, order, child + _index(1), child))
+        right = child + _index(2)
+        right += _index(_before(when, order, child + _index(3), right))
+        least = right if _before(when, order, right, left) else left
+        earliest = when[least]
+        if earliest > time or (earliest == time and order[least] > begun):
             break
-        when[parent], order[parent], who[parent] = when[least], order[least], who[least]
+        when[parent], order[parent], who[parent] = earliest, order[least], who[least]
         parent = least
     when[parent], order[parent], who[parent] = time, begun, client
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _before(when: FloatArray, order: IntArray, a: np.uint64, b: np.uint64) -> bool:
+    return bool((when[a] < when[b]) | ((when[a] == when[b]) & (order[a] < order[b])))

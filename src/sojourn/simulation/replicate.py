@@ -35,7 +35,7 @@ def replicate(
     time: float | None = None,
     law: str | Law = "exponential",
     policy: str = "routed",
-    start: Start = "stationary",
+    start: Start | None = None,
     work: float = 1.0,
     warm_up: int = 0,
     seed: Seed = 0,
@@ -45,7 +45,8 @@ def replicate(
     r"""Simulate ``replicates`` times, independently, and estimate with standard errors.
 
     Each replicate runs for ``rounds`` or ``time`` as in ``simulate``, leaving out its first ``warm_up``
-    rounds; its random stream is spawned from ``seed``, so the result does not depend on the number
+    rounds; it starts from a ``stationary`` draw if the policy is routed, else ``spread``, unless
+    ``start`` says otherwise. Its random stream is spawned from ``seed``, so the result does not depend on the number
     of ``workers`` (threads; the kernels release Python's lock). ``progress`` shows a bar on standard error;
     by default only on a terminal. The gradient estimator is skipped above 200 classes.
 
@@ -69,6 +70,7 @@ def replicate(
         entropy=sequence.entropy, spawn_key=sequence.spawn_key, pool_size=sequence.pool_size
     ).spawn(replicates)
 
+    begin = ("stationary" if policy == "routed" else "spread") if start is None else start
     with_gradient = policy == "routed" and network.fleet.classes <= MOST_CLASSES_FOR_GRADIENT
 
     def one(child: np.random.SeedSequence) -> _Summary:
@@ -78,7 +80,7 @@ def replicate(
             time=time,
             law=law,
             policy=policy,
-            start=start,
+            start=begin,
             work=work,
             seed=child,
         )

@@ -118,8 +118,7 @@ class _EventRun:
         n, m = network.size, network.concurrency
         self._policy = _POLICY_CODES[policy]
         self._queues = empty_queues(n, m)
-        self._heap = events.empty_heap(min(n, m) + 1)
-        self._heap.when[0] = 0.0
+        self._heap = events.empty_heap(min(n, m))
         self._service = _service(network, law, work)
         self._needed = max(2, m) if policy == "synchronous" else 2
         block = max(BLOCK, m)

@@ -1,0 +1,291 @@
+"""``sojourn simulate``: theory beside simulation, and schedules to train on."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sojourn.cli import app
+from sojourn.cli.inputs import printed, read_fleet, read_routing
+from sojourn.errors import InvalidInput
+from sojourn.network import Fleet, Network
+
+if TYPE_CHECKING:
+    from sojourn.jackson import Analysis
+    from sojourn.simulation.estimates import Estimate, Estimates
+    from sojourn.simulation.laws import Law
+
+MOST_ROWS = 40
+DEFAULT_ROUNDS = 100_000
+DEFAULT_REPLICATES = 20
+AGREE_WITHIN = 4.0
+
+
+@app.command()
+def simulate(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN|FLEET",
+            help="A plan (plan.toml, written by `sojourn plan`), a fleet as CSV, or a built-in "
+            "fleet: three-clusters, twenty, fifty.",
+        ),
+    ],
+    concurrency: Annotated[
+        int | None, typer.Option(help="Tasks in flight, m; a plan has its own.")
+    ] = None,
+    routing: Annotated[
+        str | None,
+        typer.Option(
+            help="uniform (default for a fleet), balanced, square-root, or a CSV with a column "
+            "routing; a plan has its own."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Completions to simulate; 100,000 unless --time is given.")
+    ] = None,
+    time: Annotated[float | None, typer.Option(help="Virtual time to simulate instead.")] = None,
+    law: Annotated[
+        str,
+        typer.Option(
+            help="Service times: exponential, deterministic, lognormal, gamma, erlang, "
+            "hyperexponential, weibull, pareto."
+        ),
+    ] = "exponential",
+    law_parameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Parameter of the law, such as sigma=0.5."),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Service times drawn from observations instead: CSV with a column duration and, "
+            "optionally, class."
+        ),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="Dispatch: routed, finisher, idle, shuffled, synchronous.")
+    ] = "routed",
+    start: Annotated[
+        str | None,
+        typer.Option(help="stationary (default if routed) or spread: tasks dealt round-robin."),
+    ] = None,
+    work: Annotated[float, typer.Option(help="Service times are multiplied by this.")] = 1.0,
+    warm_up: Annotated[int, typer.Option(help="Leave out this many first rounds.")] = 0,
+    replicates: Annotated[
+        int | None,
+        typer.Option(help="Independent runs; 20 unless --out asks for a single schedule."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the schedule of one run to this folder.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Simulate who finishes when, and compare with theory class by class.
+
+    Example: sojourn simulate three-clusters --concurrency 30 --law lognormal --seed 1
+    """
+    from sojourn.provenance import provenance
+    from sojourn.simulation.replicate import replicate
+    from sojourn.simulation.simulate import simulate as simulate_network
+
+    network = _network(source, concurrency, routing)
+    service = _law(law, law_parameter or [], trace, network.fleet)
+    begin = start or ("stationary" if policy == "routed" else "spread")
+    if rounds is None and time is None:
+        rounds = DEFAULT_ROUNDS
+    settings: dict[str, Any] = {
+        "rounds": rounds,
+        "time": time,
+        "law": service,
+        "policy": policy,
+        "start": begin,
+        "work": work,
+        "seed": seed,
+    }
+    result: dict[str, Any] = {
+        "source": source,
+        "clients": network.size,
+        "concurrency": network.concurrency,
+        "law": str(service),
+        "policy": policy,
+        "start": begin,
+        "work": work,
+    }
+    if out is not None:
+        schedule = simulate_network(network, folder=out, **settings)
+        result["schedule"] = {
+            "folder": str(out),
+            "rounds": schedule.rounds,
+            "time": schedule.duration,
+        }
+    if replicates is not None or out is None:
+        number = DEFAULT_REPLICATES if replicates is None else replicates
+        found = replicate(network, replicates=number, warm_up=warm_up, **settings)
+        result |= _comparison(network, found, work, policy)
+        result["explanation"] = _explanation(result, warm_up)
+    result["provenance"] = provenance(seed=seed, rounds=rounds, time=time, warm_up=warm_up)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2, allow_nan=False))
+    else:
+        _show(result, Console())
+
+
+def _network(source: str, concurrency: int | None, routing: str | None) -> Network:
+    if source.endswith(".toml"):
+        from sojourn.optimize import Plan
+
+        planned = Plan.read(source).network
+        fleet = planned.fleet
+        p = planned.routing if routing is None else read_routing(routing, fleet)
+        return Network(fleet, p, concurrency or planned.concurrency)
+    if concurrency is None:
+        raise InvalidInput("a fleet needs --concurrency, the number of tasks in flight")
+    fleet = read_fleet(source)
+    return Network(fleet, read_routing(routing or "uniform", fleet), concurrency)
+
+
+def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "Law":
+    from sojourn.simulation.laws import Law
+    from sojourn.simulation.traces import read_trace
+
+    if trace is not None or name == "trace":
+        if trace is None:
+            raise InvalidInput("the law 'trace' needs --trace FILE, a CSV with a column duration")
+        return read_trace(trace, fleet)
+    parameters = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        try:
+            parameters[key] = float(value)
+        except ValueError:
+            raise InvalidInput(
+                f"--law-parameter must be NAME=VALUE with a number, such as sigma=0.5; it is '{pair}'"
+            ) from None
+    return Law(name, **parameters)
+
+
+def _comparison(network: Network, found: "Estimates", work: float, policy: str) -> dict[str, Any]:
+    theory = None
+    if policy == "routed":
+        from sojourn.jackson import analyze
+
+        fleet = network.fleet
+        slowed = Fleet(fleet.service_rates / work, fleet.counts, fleet.names)
+        theory = analyze(Network(slowed, network.routing, network.concurrency))
+    return {
+        "replicates": found.replicates,
+        "rounds": _row(found.rounds, None),
+        "time": _row(found.time, None),
+        "throughput": _row(found.throughput, None if theory is None else theory.throughput),
+        "classes": _classes(network, found, theory),
+        "gradient": None
+        if found.gradient is None
+        else {
+            "mean": found.gradient.mean.tolist(),
+            "standard_error": found.gradient.standard_error.tolist(),
+        },
+    }
+
+
+def _classes(
+    network: Network, found: "Estimates", theory: "Analysis | None"
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": network.fleet.label(k),
+            "count": int(network.fleet.counts[k]),
+            "mean_tasks": _row(
+                found.mean_tasks, None if theory is None else theory.mean_tasks[k], k
+            ),
+            "staleness": _row(found.staleness, None if theory is None else theory.staleness[k], k),
+        }
+        for k in range(network.fleet.classes)
+    ]
+
+
+def _row(found: "Estimate", theory: float | None, k: int | tuple[()] = ()) -> dict[str, Any]:
+    """One comparison; what cannot be had, such as the staleness of a client never seen, is None."""
+    mean, error = float(np.asarray(found.mean)[k]), float(np.asarray(found.standard_error)[k])
+    numbers = {"mean": mean, "standard_error": error}
+    if theory is not None:
+        score = type(found)(mean, error).z_scores(theory)
+        numbers |= {"theory": float(theory), "z": float(score)}
+    return {key: value if np.isfinite(value) else None for key, value in numbers.items()}
+
+
+def _explanation(result: dict[str, Any], warm_up: int) -> str:
+    if "theory" not in result["throughput"]:
+        return f"The theory is for routed dispatch; there is none to compare '{result['policy']}' with."
+    rows = [result["throughput"]]
+    rows += [row[key] for row in result["classes"] for key in ("mean_tasks", "staleness")]
+    scores = [abs(row["z"]) for row in rows if row.get("z") is not None]
+    largest = max(scores, default=0.0)
+    summary = f"the largest |z| of {len(scores)} comparisons is {largest:.1f}"
+    if result["law"] != "exponential":
+        share = result["throughput"]["mean"] / result["throughput"]["theory"] - 1.0
+        return (
+            f"The theory is for exponential service times, and these are {result['law']}: throughput "
+            f"is {share:+.1%} from it, and {summary}."
+        )
+    if largest < AGREE_WITHIN:
+        return f"Simulation and theory agree: {summary}."
+    if result["start"] == "spread":
+        return (
+            f"They differ ({summary}) because the theory is for the steady state, and the runs start "
+            f"with tasks dealt round-robin{f', {warm_up} rounds left out' if warm_up else ''}: use "
+            "--start stationary, or leave out more rounds with --warm-up."
+        )
+    return (
+        f"They differ: {summary}. Beyond a few thousand comparisons, or when a client completes few "
+        "tasks in a run, a z of 4 comes by chance; more --rounds or --replicates will tell."
+    )
+
+
+def _show(result: dict[str, Any], console: Console) -> None:
+    console.print(
+        f"[bold]{result['source']}[/bold]: {result['clients']} clients, {result['concurrency']} "
+        f"tasks in flight, {result['law']} service, {result['policy']} dispatch, "
+        f"{result['start']} start"
+    )
+    if "schedule" in result:
+        written = result["schedule"]
+        console.print(
+            f"wrote {written['rounds']:,} rounds, {printed(written['time'])} units of time, to "
+            f"{written['folder']}"
+        )
+    if "classes" not in result:
+        return
+    headings = ("clients", "mean tasks", "theory", "z", "staleness", "theory", "z")
+    table = Table("class", *headings, box=None, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for row in result["classes"][:MOST_ROWS]:
+        cells = [cell for key in ("mean_tasks", "staleness") for cell in _cells(row[key])]
+        table.add_row(row["name"], str(row["count"]), *cells)
+    console.print(table)
+    hidden = len(result["classes"]) - MOST_ROWS
+    if hidden > 0:
+        console.print(f"... and {hidden} more classes (--json prints them all)")
+    found, theory, score = _cells(result["throughput"])
+    beside = f", in theory {theory} (z {score})" if "theory" in result["throughput"] else ""
+    console.print(
+        f"throughput {found} rounds per unit of time{beside}; {result['replicates']} replicates of "
+        f"{result['rounds']['mean']:,.0f} rounds, {printed(result['time']['mean'])} units of time"
+    )
+    console.print(result["explanation"])
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, str, str]:
+    """Simulated with its standard error, theory, z-score."""
+    mean, error, score = row["mean"], row["standard_error"], row.get("z")
+    found = "-" if mean is None else printed(mean)
+    if mean is not None and error is not None:
+        found += f" ± {error:.1g}"
+    theory = printed(row["theory"]) if row.get("theory") is not None else "-"
+    return found, theory, "-" if score is None else f"{score:+.1f}"

@@ -1,0 +1,97 @@
+"""``sojourn simulate`` as a user types it."""
+
+import json
+
+import numpy as np
+import pytest
+
+import sojourn as sj
+
+CLUSTERS = ("simulate", "three-clusters", "--concurrency", "30")
+
+
+def test_theory_beside_simulation(run):
+    result = run(*CLUSTERS, "--rounds", "20000", "--seed", "1")
+    assert result.code == 0
+    assert "slow" in result.out and "staleness" in result.out
+    assert "in theory 0.2291 (z " in result.out
+    assert "Simulation and theory agree" in result.out
+
+
+def test_json_equals_the_library(run):
+    result = run(*CLUSTERS, "--rounds", "2000", "--replicates", "5", "--seed", "7", "--json")
+    printed = json.loads(result.out)
+    fleet = sj.built_in_fleet("three-clusters")
+    network = sj.Network(fleet, sj.uniform_routing(fleet), 30)
+    found = sj.replicate(network, rounds=2000, replicates=5, seed=7)
+    assert printed["throughput"]["mean"] == found.throughput.mean
+    assert printed["throughput"]["theory"] == sj.analyze(network).throughput
+    np.testing.assert_array_equal(
+        [row["mean_tasks"]["mean"] for row in printed["classes"]], found.mean_tasks.mean
+    )
+    assert printed["provenance"]["inputs"]["seed"] == 7
+
+
+def test_the_transient_is_explained(run):
+    result = run(*CLUSTERS, "--rounds", "3000", "--start", "spread")
+    assert "They differ" in result.out
+    assert "--start stationary" in result.out
+
+
+def test_another_law_is_explained(run):
+    result = run(*CLUSTERS, "--rounds", "20000", "--law", "deterministic")
+    assert "The theory is for exponential service times, and these are deterministic" in result.out
+
+
+def test_another_policy_has_no_theory(run):
+    result = run(*CLUSTERS, "--rounds", "1000", "--policy", "idle", "--json")
+    printed = json.loads(result.out)
+    assert printed["start"] == "spread"
+    assert "z" not in printed["throughput"]
+
+
+def test_out_writes_a_schedule_to_train_on(run, tmp_path):
+    result = run(*CLUSTERS, "--rounds", "5000", "--seed", "3", "--out", "schedule")
+    assert result.code == 0
+    assert "wrote 5,000 rounds" in result.out
+    fleet = sj.built_in_fleet("three-clusters")
+    network = sj.Network(fleet, sj.uniform_routing(fleet), 30)
+    expected = sj.simulate(network, rounds=5000, seed=3, start="stationary")
+    np.testing.assert_array_equal(sj.Schedule.read(tmp_path / "schedule").time, expected.time)
+
+
+def test_a_plan_brings_its_network(run, tmp_path):
+    made = run("plan", "three-clusters", "--concurrency", "12", "--out", "plan.toml")
+    assert made.code == 0
+    result = run("simulate", "plan.toml", "--rounds", "2000", "--json")
+    assert result.code == 0
+    assert json.loads(result.out)["concurrency"] == 12
+    wider = run("simulate", "plan.toml", "--rounds", "2000", "--concurrency", "20", "--json")
+    assert json.loads(wider.out)["concurrency"] == 20
+
+
+def test_trace(run, tmp_path):
+    (tmp_path / "trace.csv").write_text("duration\n1\n2\n6\n")
+    result = run(*CLUSTERS, "--rounds", "1000", "--trace", "trace.csv", "--json")
+    assert json.loads(result.out)["law"] == "trace(3 durations)"
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ((*CLUSTERS, "--law", "lognormall"), "did you mean 'lognormal'"),
+        ((*CLUSTERS, "--law-parameter", "sigma"), "NAME=VALUE"),
+        ((*CLUSTERS, "--law", "trace"), "--trace FILE"),
+        ((*CLUSTERS, "--policy", "idel"), "did you mean 'idle'"),
+        ((*CLUSTERS, "--rounds", "0"), "at least 1; it is 0"),
+        ((*CLUSTERS, "--time", "-1"), "time must be positive"),
+        ((*CLUSTERS, "--trace", "none.csv"), "none.csv: cannot be read"),
+        (("simulate", "three-clusters"), "needs --concurrency"),
+    ],
+)
+def test_mistakes_are_one_sentence(run, arguments, words):
+    result = run(*arguments)
+    assert result.code == 2
+    assert result.error.startswith("error: ")
+    assert words in result.error
+    assert result.error.count("\n") == 1
