@@ -35,6 +35,7 @@ def _common(
 
 from sojourn.cli import (  # noqa: E402  the commands register themselves on `app`
     analyze,
+    calibrate,
     deploy,
     plan,
     report,
@@ -42,7 +43,7 @@ from sojourn.cli import (  # noqa: E402  the commands register themselves on `ap
     train,
 )
 
-__all__ = ["analyze", "app", "deploy", "main", "plan", "report", "simulate", "train"]
+__all__ = ["analyze", "app", "calibrate", "deploy", "main", "plan", "report", "simulate", "train"]
 
 
 def main() -> None:

@@ -15,9 +15,7 @@ from sojourn.deploy.records import (
     update_reply,
     who_reply,
 )
-
-PAUSE = "pause-seconds"
-"""A node configured with this sleeps as long in every task, to play a slower client."""
+from sojourn.deploy.settings import PAUSE
 
 SEED_STRIDE = 1_000_003
 

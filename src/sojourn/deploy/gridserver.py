@@ -142,9 +142,12 @@ class GridServer:
 
     def _receive(self, message: Message) -> None:
         sent = self._outstanding.pop(message.metadata.reply_to_message_id, None)
-        if sent is None:
-            return
         now = self.elapsed
+        if sent is None:
+            self.dispatcher.counts.unknown += 1
+            detail = "a reply to a message that is not outstanding dropped"
+            self.journal.event(Event("refused", None, detail), now)
+            return
         if message.has_error():
             self._error(message, sent, now)
         elif sent.task is None:

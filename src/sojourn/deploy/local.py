@@ -13,9 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sojourn.deploy.clientapp import PAUSE
 from sojourn.deploy.processes import Processes, free_port, listens
-from sojourn.deploy.records import PARTITION
+from sojourn.deploy.settings import PARTITION, PAUSE
 from sojourn.errors import InvalidFile, InvalidInput, SojournError
 
 QUIET = {
@@ -78,12 +77,16 @@ class LocalFlower:
         *,
         name: str | None = None,
         pause: float = 0.0,
+        config: str = "",
         arguments: Sequence[str] = ("--insecure",),
     ) -> None:
-        """Start the SuperNode of a client, which sleeps ``pause`` seconds in every task."""
-        config = f"{PARTITION}={client} {PAUSE}={float(pause)!r}"
+        """Start the SuperNode of a client, which sleeps ``pause`` seconds in every task.
+
+        ``config`` is added to the node's configuration, ``arguments`` to the command.
+        """
+        settings = f"{PARTITION}={client} {PAUSE}={float(pause)!r} {config}".strip()
         command = ["flower-supernode", *arguments, "--superlink", self.address]
-        command += ["--port", str(free_port()), "--node-config", config]
+        command += ["--port", str(free_port()), "--node-config", settings]
         self.processes.start(name or f"client-{client}", command)
 
     def run(self, app: Path, config: Mapping[str, Any]) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
+from sojourn.deploy.settings import PARTITION
 from sojourn.deploy.tasks import Task
 from sojourn.errors import InvalidInput
 from sojourn.rules import Rule, local_learning_rate
@@ -14,8 +15,6 @@ from sojourn.rules import Rule, local_learning_rate
 FloatArray = NDArray[np.floating]
 
 TASK, WEIGHTS, UPDATE, CLIENT = "task", "weights", "update", "client"
-PARTITION = "partition-id"
-"""What a node's configuration calls the number of its client, here as in Flower's simulation."""
 
 
 @dataclass(frozen=True, slots=True)

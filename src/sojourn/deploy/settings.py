@@ -13,6 +13,12 @@ from sojourn.errors import InvalidFile
 from sojourn.network import Fleet, Network, named_routing
 from sojourn.rules import Rule, rule_from_table
 
+PARTITION = "partition-id"
+"""What a node's configuration calls the number of its client, here as in Flower's simulation."""
+
+PAUSE = "pause-seconds"
+"""A node configured with this sleeps as long in every task, to play a slower client."""
+
 WHERE = "[tool.flwr.app.config]"
 OWN_TABLE = "task."
 """Keys of the table ``[tool.flwr.app.config.task]`` are the user's own."""

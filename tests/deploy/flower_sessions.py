@@ -1,0 +1,154 @@
+"""Real Flower sessions for the tests: an app, a SuperLink, SuperNodes, and what a run left."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sojourn.deploy.checkpoint import restore_checkpoint
+from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deploy.initialise import PACKAGE, write_app
+from sojourn.deploy.local import LocalFlower, read_status
+from sojourn.deploy.processes import descendants
+from sojourn.deploy.tasks import Task
+from sojourn.rules import GeneralizedAsyncSGD
+from tests.deploy import digits_task
+
+HERE = Path(__file__).parent
+LEARNING_RATE = 0.1
+
+
+def make_app(folder: Path) -> Path:
+    """The template, with a task for quick clients and clients that can be hostile."""
+    write_app(folder)
+    package = folder / PACKAGE
+    (package / "task.py").write_text((HERE / "digits_task.py").read_text())
+    (package / "client_app.py").write_text((HERE / "hostile_client_app.py").read_text())
+    return folder
+
+
+class Session:
+    """A LocalFlower with some clients, and runs of the digits app on it."""
+
+    def __init__(self, folder: Path, pauses: list[float], hostile: int | None = None) -> None:
+        self.folder, self.pauses, self.hostile = folder, pauses, hostile
+        self.app = make_app(folder / "app")
+        self.flower = LocalFlower(folder / "logs")
+        self.database = folder / "flower.sqlite"
+
+    def __enter__(self) -> "Session":
+        try:
+            self.start_superlink()
+            for client in range(len(self.pauses)):
+                self.start_client(client)
+        except BaseException:
+            self.flower.stop()
+            raise
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.flower.stop()
+
+    def start_superlink(self) -> None:
+        self.flower.start_superlink(("--insecure", "--database", str(self.database)))
+
+    def start_client(self, client: int) -> None:
+        config = "hostile=true" if client == self.hostile else ""
+        self.flower.start_supernode(client, pause=self.pauses[client], config=config)
+
+    def submit(self, run: Path, updates: int, **config: Any) -> int:
+        (run / "status.json").unlink(missing_ok=True)
+        given = {
+            "clients": len(self.pauses),
+            "updates": updates,
+            "learning-rate": LEARNING_RATE,
+            "run-folder": str(run),
+            "predict": False,
+        }
+        return self.flower.run(self.app, {**given, **config})
+
+    def wait_for(self, run: Path, updates: int, seconds: float = 150.0) -> None:
+        """Wait until so many updates were applied."""
+        self._wait(run, lambda status: status.get("updates", 0) >= updates, seconds)
+
+    def wait_until_finished(self, run: Path, seconds: float = 200.0) -> None:
+        self._wait(run, lambda status: status["phase"] == "finished", seconds)
+
+    def _wait(self, run: Path, condition: Any, seconds: float) -> None:
+        def reached() -> bool:
+            status = read_status(run)
+            assert status is None or status["phase"] != "failed", status
+            return status is not None and condition(status)
+
+        self.flower.wait_until(reached, what=f"{run.name} did not get there", seconds=seconds)
+
+    def kill_server(self) -> None:
+        """SIGKILL to the process that runs the ServerApp."""
+        for process in descendants([self.flower.processes["superlink"].pid]):
+            command = Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
+            if "flwr-serverapp" in command:
+                os.kill(process, signal.SIGKILL)
+                return
+        raise AssertionError("no server process found")
+
+
+def tasks_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "tasks.jsonl").read_text().splitlines()]
+
+
+def status_of(run: Path) -> dict[str, Any]:
+    status = read_status(run)
+    assert status is not None
+    return status
+
+
+def check_accounts(run: Path, concurrency: int) -> None:
+    """Every task ever routed is accounted for, and each update applied is a task of its own."""
+    status, tasks = status_of(run), tasks_of(run)
+    counts = status["counts"]
+    waiting = sum(client["waiting"] for client in status["clients"])
+    assert counts["used"] == len(tasks) == len({task["task"] for task in tasks})
+    assert [task["index"] for task in tasks] == list(range(len(tasks)))
+    in_flight = counts["routed"] - counts["used"] - counts["refused"] - counts["lost"]
+    assert in_flight + status["held"] == concurrency
+    assert waiting >= in_flight
+
+
+def tasks_in_flight(run: Path, clients: int) -> list[Task]:
+    """The tasks that were somewhere when the run ended, from its last checkpoint."""
+    dispatcher = Dispatcher(
+        np.zeros(650, dtype=np.float32),
+        rule=GeneralizedAsyncSGD(),
+        routing=[1 / clients] * clients,
+        concurrency=1,
+        learning_rate=LEARNING_RATE,
+    )
+    restore_checkpoint(run / "checkpoint.npz", dispatcher)
+    return list(dispatcher.tasks.values())
+
+
+def replayed_weights(run: Path, clients: int) -> np.ndarray:
+    """The model that the tasks in the record make, each applied once, in their order."""
+    problems = [digits_task.Softmax(x, y) for x, y in digits_task.shares(clients)]
+    versions = [problems[0].initial_weights()]
+    for task in tasks_of(run):
+        sent = versions[task["version"]]
+        _, gradient = problems[task["client"]].loss_and_gradient(sent, 0, 0, 0)
+        step = LEARNING_RATE / (task["clients"] * task["probability"])
+        versions.append(versions[-1] - step * gradient.astype(np.float32))
+    return versions[-1]
+
+
+def flower_processes() -> set[int]:
+    """Every process of Flower on this machine that is not a zombie."""
+    table = subprocess.run(["ps", "-A", "-o", "pid=,stat=,args="], capture_output=True, text=True)
+    found = set()
+    for line in table.stdout.splitlines():
+        process, state, command = line.split(None, 2)
+        if ("flower-super" in command or "flwr-" in command) and not state.startswith("Z"):
+            found.add(int(process))
+    return found

@@ -1,0 +1,263 @@
+"""Real Flower processes on loopback: order, staleness, deaths, crashes, hostility, keys."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sojourn.deploy.local import LocalFlower
+from sojourn.network import Fleet, Network
+from sojourn.rules import GeneralizedAsyncSGD
+from sojourn.simulation.simulate import simulate
+from sojourn.train import train
+from tests.deploy import digits_task
+from tests.deploy.flower_sessions import (
+    LEARNING_RATE,
+    Session,
+    check_accounts,
+    flower_processes,
+    replayed_weights,
+    status_of,
+    tasks_in_flight,
+    tasks_of,
+)
+
+pytestmark = [
+    pytest.mark.flower,
+    pytest.mark.xdist_group("flower"),
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(shutil.which("ps") is None, reason="the command ps is not installed"),
+]
+
+CONCURRENCY = 6
+Say = Callable[[str], None]
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Show what was measured, whether or not the test passes."""
+
+    def show(text: str) -> None:
+        with capsys.disabled():
+            sys.stdout.write(f"{text}\n")
+
+    return show
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    before = flower_processes()
+    yield
+    time.sleep(1.0)
+    assert flower_processes() <= before
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """Three clients with different service times, for several runs."""
+    with Session(tmp_path_factory.mktemp("flower"), pauses=[0.0, 0.5, 1.5]) as started:
+        yield started
+
+
+def test_a_real_run_is_the_closed_network_of_the_theory(
+    session: Session, tmp_path: Path, say: Say
+) -> None:
+    updates = 36
+    session.submit(tmp_path, updates, **{"evaluate-every": 12})
+    session.wait_until_finished(tmp_path)
+    check_accounts(tmp_path, CONCURRENCY)
+    tasks = tasks_of(tmp_path)
+
+    for client in range(3):
+        ordinals = [task["ordinal"] for task in tasks if task["client"] == client]
+        assert ordinals == sorted(ordinals)
+
+    ages = [updates - task.dispatched for task in tasks_in_flight(tmp_path, 3)]
+    passed = sum(task["staleness"] for task in tasks) + sum(ages)
+    assert passed == updates * (CONCURRENCY - 1)
+    staleness = np.array([task["staleness"] for task in tasks[CONCURRENCY:]], dtype=float)
+    mean, error = staleness.mean(), batch_error(staleness)
+    assert abs(mean - (CONCURRENCY - 1)) < 4 * error
+
+    np.testing.assert_allclose(
+        np.load(tmp_path / "weights.npy"), replayed_weights(tmp_path, 3), rtol=1e-3, atol=1e-5
+    )
+    history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    deployed = history[-1]["test_accuracy"]
+    seconds = [client["seconds"] for client in status_of(tmp_path)["clients"]]
+    virtual = virtual_accuracies(seconds, updates)
+    assert abs(deployed - np.mean(virtual)) < 0.03
+    say(
+        f"staleness {mean:.2f} +- {error:.2f} (m - 1 = 5); accuracy {deployed:.3f}, "
+        f"in virtual time {np.mean(virtual):.3f} (sd {np.std(virtual):.3f}); seconds per task "
+        + ", ".join(f"{s:.1f}" for s in seconds)
+    )
+
+
+def batch_error(values: np.ndarray, batches: int = 6) -> float:
+    """The standard error of a mean of dependent values, from means of batches."""
+    means = [batch.mean() for batch in np.array_split(values, batches)]
+    return float(np.std(means, ddof=1) / np.sqrt(batches))
+
+
+def virtual_accuracies(seconds: list[float], updates: int) -> list[float]:
+    problem = digits_task.problem(3, 0)
+    network = Network(Fleet(1 / np.array(seconds)), [1 / 3] * 3, CONCURRENCY)
+    return [
+        train(
+            simulate(network, rounds=updates, seed=seed),
+            problem,
+            GeneralizedAsyncSGD(),
+            learning_rate=LEARNING_RATE,
+            seed=0,
+            evaluate_every=updates,
+        ).final_accuracy
+        for seed in range(5)
+    ]
+
+
+def test_a_killed_server_and_a_killed_superlink_lose_nothing(
+    session: Session, tmp_path: Path, say: Say
+) -> None:
+    options = {"checkpoint-seconds": 1.0, "evaluate-every": 6}
+    session.submit(tmp_path, 18, **options)
+    session.wait_for(tmp_path, 5)
+    session.kill_server()
+    first = len(tasks_of(tmp_path))
+
+    session.submit(tmp_path, 18, resume=True, **options)
+    session.wait_for(tmp_path, first + 4)
+    session.flower.processes.kill("superlink")
+    second = len(tasks_of(tmp_path))
+
+    session.start_superlink()
+    session.submit(tmp_path, 18, resume=True, **options)
+    session.wait_until_finished(tmp_path)
+    check_accounts(tmp_path, CONCURRENCY)
+    assert len(tasks_of(tmp_path)) == 18
+    np.testing.assert_allclose(
+        np.load(tmp_path / "weights.npy"), replayed_weights(tmp_path, 3), rtol=1e-3, atol=1e-5
+    )
+    say(f"server killed after {first} updates, SuperLink after {second}; 18 in all")
+
+
+def test_a_killed_and_a_hostile_client(tmp_path: Path, say: Say) -> None:
+    """Client 1 is killed and comes back; client 3 sends NaN, a wrong shape, 1e30, another's task."""
+    run = tmp_path / "run"
+    with Session(tmp_path, pauses=[0.0, 0.0, 0.5, 0.0], hostile=3) as session:
+        options = {"patience": 4, "shortest-deadline": 8.0, "evaluate-every": 10}
+        session.submit(run, 200, **options)
+        session.wait_for(run, 10)
+        session.flower.processes.kill("client-1")
+        killed = status_of(run)["elapsed"]
+        session.flower.wait_until(
+            lambda: status_of(run)["clients"][1]["status"] != "alive",
+            what="the death was not noticed",
+            seconds=120,
+        )
+        noticed = status_of(run)["elapsed"]
+        session.start_client(1)
+        before = status_of(run)["clients"][1]["used"]
+        session.flower.wait_until(
+            lambda: status_of(run)["clients"][1]["used"] > before,
+            what="the client was not used again",
+            seconds=150,
+        )
+        session.flower.wait_until(
+            lambda: status_of(run)["counts"]["refused"] >= 4,
+            what="the hostile client was not refused",
+            seconds=150,
+        )
+        last = status_of(run)
+    check_accounts(run, CONCURRENCY)
+    times = np.array([task["time"] for task in tasks_of(run)])
+    longest = float(np.diff(times[times > killed - 5]).max())
+    assert longest < 20.0
+    assert last["clients"][3]["used"] == 0
+    events = (run / "events.log").read_text()
+    for said in ("not finite", "shape is (17,)", "above the largest allowed", "names task"):
+        assert any(said in line and "client 3" in line for line in events.splitlines())
+    final = replayed_weights(run, 4)
+    _, accuracy = digits_task.problem(4, 0).evaluate(final)
+    assert accuracy > 0.7
+    say(
+        f"death noticed after {noticed - killed:.0f} s, updates paused for at most "
+        f"{longest:.1f} s; {last['counts']}; accuracy {accuracy:.3f} after {len(times)} updates"
+    )
+
+
+@pytest.mark.skipif(
+    shutil.which("openssl") is None or shutil.which("ssh-keygen") is None,
+    reason="openssl and ssh-keygen are not both installed",
+)
+def test_only_registered_nodes_join_over_tls(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path)
+    with LocalFlower(tmp_path / "logs") as flower:
+        ca = str(certificates / "ca.crt")
+        flower.configure({"address": flower.address, "root-certificates": ca})
+        flower.start_superlink(
+            (
+                f"--ssl-ca-certfile={ca}",
+                f"--ssl-certfile={certificates / 'server.crt'}",
+                f"--ssl-keyfile={certificates / 'server.key'}",
+                "--enable-supernode-auth",
+            )
+        )
+        known, stranger = make_key(tmp_path, "known"), make_key(tmp_path, "stranger")
+        registered = flower.flwr(
+            "supernode", "register", f"{known}.pub", "local", "--format", "json"
+        )
+        assert json.loads(registered[registered.index("{") :])["success"], registered
+
+        secure = ("--root-certificates", ca, "--auth-supernode-private-key")
+        flower.start_supernode(0, name="known", arguments=(*secure, str(known)))
+        flower.start_supernode(1, name="stranger", arguments=(*secure, str(stranger)))
+        flower.start_supernode(2, name="plaintext", arguments=("--insecure", "--max-retries", "2"))
+
+        def online() -> int:
+            said = flower.flwr("supernode", "list", "local", "--format", "json")
+            nodes = json.loads(said[said.index("{") :])["nodes"]
+            return sum(node["status"] == "online" for node in nodes)
+
+        flower.wait_until(lambda: online() == 1, what="the registered node did not join")
+        flower.wait_until(
+            lambda: {"stranger", "plaintext"} <= set(flower.processes.dead()),
+            what="a node that is not registered was not turned away",
+        )
+        assert online() == 1
+        assert "known" not in flower.processes.dead()
+
+
+def make_certificates(folder: Path) -> Path:
+    """A certificate authority and a server certificate for loopback, made with openssl."""
+    where = folder / "certificates"
+    where.mkdir()
+    (where / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    for command in (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test-ca -keyout ca.key -out ca.crt",
+        "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr",
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 "
+        "-extfile names -out server.crt",
+    ):
+        subprocess.run(
+            ["openssl", *command.split()], cwd=where, check=True, capture_output=True, timeout=60
+        )
+    return where
+
+
+def make_key(folder: Path, name: str) -> Path:
+    """A key pair for a node, made with ssh-keygen."""
+    path = folder / name
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(path)],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    return path
