@@ -169,8 +169,8 @@ def test_the_faster_way_is_chosen_on_the_first_runs(monkeypatch, together, chose
         runs += 1
     assert workers.batched is chosen
     assert runs <= 2 * (batching.TRIAL_ROUNDS + 1)
-    if together > batching.HOPELESS:
-        assert runs == 2
+    if together - 1.0 > batching.SECONDS_TO_LOSE:
+        assert runs == 4
     before = clock.ways[chosen].tasks
     list(workers.results([None] * 8))
     assert clock.ways[chosen].tasks == before + 8
@@ -180,6 +180,15 @@ def test_short_runs_are_never_stacked(monkeypatch):
     clock = Clock(monkeypatch, plain=1.0, together=0.1)
     workers = batching.Workers(*clock.ways, True)
     list(workers.results([None] * (batching.SHORTEST_RUN - 1)))
+    assert clock.ways[1].tasks == 0
+
+
+def test_a_schedule_of_short_runs_only_is_settled_too(monkeypatch):
+    clock = Clock(monkeypatch, plain=1.0, together=0.1)
+    workers = batching.Workers(*clock.ways, None)
+    for _ in range(batching.LONGEST_TRIAL + 1):
+        list(workers.results([None]))
+    assert workers.batched is False
     assert clock.ways[1].tasks == 0
 
 

@@ -182,3 +182,32 @@ def test_wrong_data_is_refused():
             Problem(perceptron(), sets, (x, y))
     with pytest.raises(InvalidInput, match="seed must be a whole number"):
         small_problem().gradient(small_problem().initial_weights(), 0, 0, -1)
+
+
+def test_a_hook_on_the_model_is_called():
+    model, calls = perceptron(), []
+    model[1].register_forward_hook(lambda module, inputs, outputs: calls.append(1))
+    problem = small_problem(model=model)
+    calls.clear()
+    problem.gradient(problem.initial_weights(), 0, 0, 1)
+    assert calls == [1]
+    assert torch.equal(
+        problem.gradient(problem.initial_weights(), 0, 0, 1),
+        small_problem().gradient(problem.initial_weights(), 0, 0, 1),
+    )
+
+
+def test_a_parameter_that_is_not_used_has_no_gradient():
+    class Idle(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used = nn.Linear(6, CLASSES)
+            self.idle = nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return self.used(x)
+
+    problem = small_problem(model=Idle())
+    gradient = problem.gradient(problem.initial_weights(), 0, 0, 1)
+    assert problem.dimension == 23
+    assert (gradient == 0).sum() == 2

@@ -13,8 +13,9 @@ LARGEST_STACK = 2**25
 
 TRIAL_RUN = 16
 TRIAL_ROUNDS = 5
+LONGEST_TRIAL = 500
 WORTHWHILE = 0.9
-HOPELESS = 3.0
+SECONDS_TO_LOSE = 0.05
 
 
 class Workers:
@@ -23,7 +24,7 @@ class Workers:
     ``batched`` is ``True`` or ``False`` once that is settled. While it is ``None``, runs go to
     either in turn and are timed; the batched computation must then have taken less than
     ``WORTHWHILE`` times as long per task. Runs too short to gain anything are always computed
-    plainly.
+    plainly; if the first ``LONGEST_TRIAL`` tasks have hardly any others, so are all.
     """
 
     def __init__(
@@ -32,6 +33,8 @@ class Workers:
         self._plain, self._together = plain, together
         self.batched = False if together is None else batched
         self._seconds: tuple[list[float], list[float]] = ([], [])
+        self._lost: list[float] = []
+        self._tried = 0
 
     def longest_run(self, limit: int) -> int:
         """How many tasks the next run may have."""
@@ -39,6 +42,9 @@ class Workers:
 
     def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
         """Mean loss and update of each task, in order."""
+        self._tried += len(tasks)
+        if self.batched is None and self._tried > LONGEST_TRIAL:
+            self.batched = False
         if self.batched is None and len(tasks) >= SHORTEST_RUN:
             return self._timed(tasks)
         if self.batched and self._together is not None and len(tasks) >= SHORTEST_RUN:
@@ -53,12 +59,16 @@ class Workers:
         results = list(way.results(tasks))
         (together if turn else plain).append((time.perf_counter() - begin) / len(tasks))
         if turn:
+            self._lost.append((together[-1] - plain[-1]) * len(tasks))
             self._settle(plain, together)
         return iter(results)
 
     def _settle(self, plain: list[float], together: list[float]) -> None:
-        """Decide if enough was seen; the first of each is a warm-up."""
-        if together[-1] > HOPELESS * plain[-1]:
+        """Decide if enough was seen: the first of each is a warm-up.
+
+        Heavy tasks give up at once, when two runs in turn have shown what there is to lose.
+        """
+        if min(self._lost[-2:]) > SECONDS_TO_LOSE and len(self._lost) > 1:
             self.batched = False
         elif len(together) > TRIAL_ROUNDS:
             self.batched = median(together[1:]) < WORTHWHILE * median(plain[1:])

@@ -1,0 +1,284 @@
+"""Training in virtual time: ``python benchmarks/train.py [--quick] [--no-flower]``.
+
+What the replay costs beside the bare loop of the same gradients, what computing independent
+gradients together gains, what evaluation takes, and the same digits work in Flower's simulation.
+One thread each. The two sides of a ratio take turns, and the ratio is the median over the turns, of
+processor time, so that other work on the machine counts as little as it can.
+Exit code 1 if a claim fails.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from peers import HERE, PeerFailed, environment, machine
+
+import sojourn as sj
+from sojourn.rules import GeneralizedAsyncSGD
+from sojourn.train import Problem, train
+from sojourn.train.data import load_dataset
+from sojourn.train.models import build_model
+
+FLOWER = ("flwr[simulation]==1.41.0", "torch==2.13.0", "numpy")
+CLIENTS, CONCURRENCY = 20, 100
+TIMEOUT = 300.0
+
+SHAPES = {"8x8": (1, 8, 8), "28x28": (1, 28, 28), "32x32": (3, 32, 32)}
+PROBLEMS = {
+    ("8x8", "linear"): (32, 3000),
+    ("8x8", "mlp"): (32, 3000),
+    ("28x28", "linear"): (128, 1500),
+    ("28x28", "mlp"): (128, 1000),
+    ("28x28", "cnn"): (32, 150),
+    ("32x32", "linear"): (128, 600),
+    ("32x32", "mlp"): (128, 400),
+    ("32x32", "cnn"): (32, 60),
+}
+"""Batch size and rounds for every shape of image and built-in model."""
+
+Verdict = tuple[bool | None, str]
+
+
+def schedule_of(rounds: int) -> sj.Schedule:
+    fleet = sj.built_in_fleet("twenty")
+    network = sj.Network(fleet, sj.uniform_routing(fleet), CONCURRENCY)
+    return sj.simulate(network, rounds=rounds, seed=1)
+
+
+def problem_of(
+    shape: tuple[int, ...], model: str, batch_size: int, *, test_size: int = 1
+) -> Problem:
+    """A built-in model on random images; what they show does not change what they cost."""
+    generator = torch.Generator().manual_seed(1)
+    sizes = [2 * batch_size] * CLIENTS
+    x = torch.randn(sum(sizes), *shape, generator=generator)
+    y = torch.randint(10, (sum(sizes),), generator=generator)
+    test = torch.randn(test_size, *shape, generator=generator), y[:1].repeat(test_size)
+    sets = list(zip(torch.split(x, sizes), torch.split(y, sizes), strict=True))
+    built = build_model(model, shape=shape, classes=10, generator=generator)
+    return Problem(built, sets, test, batch_size=batch_size)
+
+
+def digits_problem() -> Problem:
+    """The digits, dealt out to the clients; a perceptron of 64-32-10, batches of 32."""
+    data = load_dataset("digits")
+    size = len(data.train[1]) // CLIENTS
+    x, y = data.train[0][: size * CLIENTS], data.train[1][: size * CLIENTS]
+    sets = list(zip(torch.split(x, size), torch.split(y, size), strict=True))
+    generator = torch.Generator().manual_seed(1)
+    model = build_model("mlp(32)", shape=tuple(x.shape[1:]), classes=10, generator=generator)
+    return Problem(model, sets, data.test, batch_size=32)
+
+
+def replay(problem: Problem, schedule: sj.Schedule, batched: bool | None) -> sj.History:
+    """Train without evaluation, but for the first row and the last."""
+    return train(
+        schedule,
+        problem,
+        GeneralizedAsyncSGD(),
+        learning_rate=0.001,
+        seed=1,
+        batched=batched,
+        evaluate_every=schedule.rounds,
+    )
+
+
+def bare_loop(problem: Problem, schedule: sj.Schedule) -> Callable[[], None]:
+    """The same gradients in the same order, and nothing else: no versions, no rule, no draws."""
+    model = problem.trained_model(problem.initial_weights()).train()
+    parameters = list(model.parameters())
+    batches = problem.batches(1)
+    x = torch.cat([x for x, _ in problem.train_sets])
+    y = torch.cat([y for _, y in problem.train_sets])
+    counts = [0] * CLIENTS
+    chosen = []
+    for client in schedule.client.tolist():
+        chosen.append(batches.indices(client, counts[client]))
+        counts[client] += 1
+
+    def loop() -> None:
+        for indices in chosen:
+            loss = problem.loss(model(x.index_select(0, indices)), y.index_select(0, indices))
+            torch.autograd.grad(loss, parameters)
+
+    return loop
+
+
+def in_turns(first: Callable[[], object], second: Callable[[], object], turns: int) -> float:
+    """Median over the turns of the time of ``second`` divided by that of ``first``."""
+    ratios = []
+    first(), second()
+    for _ in range(turns):
+        seconds = []
+        for function in (first, second):
+            begin = time.process_time()
+            function()
+            seconds.append(time.process_time() - begin)
+        ratios.append(seconds[1] / seconds[0])
+    return median(ratios)
+
+
+def overhead(turns: int) -> Iterator[Verdict]:
+    for shape, model, batch_size, rounds in (
+        ("8x8", "mlp(32)", 32, 2000),
+        ("28x28", "mlp", 128, 500),
+        ("28x28", "cnn", 32, 10),
+    ):
+        problem, schedule = problem_of(SHAPES[shape], model, batch_size), schedule_of(rounds)
+        ratio = in_turns(
+            bare_loop(problem, schedule), lambda p=problem, s=schedule: replay(p, s, False), turns
+        )
+        yield (
+            ratio <= 1.10,
+            f"{shape} {model}: replay at most 1.10 times the bare loop ({ratio:.3f})",
+        )
+
+
+def batching(turns: int, *, quick: bool) -> Iterator[Verdict]:
+    problem, schedule = digits_problem(), schedule_of(3000)
+    ratio = 1 / in_turns(
+        lambda: replay(problem, schedule, False), lambda: replay(problem, schedule, True), turns
+    )
+    yield ratio >= 2, f"digits perceptron: batched at least twice as fast as plain ({ratio:.1f})"
+    for (shape, model), (batch_size, rounds) in PROBLEMS.items():
+        claim = f"{shape} {model}: choosing by measurement at most 1.05 times the plain loop"
+        if quick and model == "cnn":
+            yield None, claim
+            continue
+        problem, schedule = problem_of(SHAPES[shape], model, batch_size), schedule_of(rounds)
+        choices = []
+
+        def choosing(
+            problem: Problem = problem,
+            schedule: sj.Schedule = schedule,
+            choices: list[bool] = choices,
+        ) -> None:
+            choices.append(replay(problem, schedule, None).provenance["inputs"]["batched"])
+
+        slower = in_turns(lambda p=problem, s=schedule: replay(p, s, False), choosing, turns)
+        chosen = f"{sum(choices)} of {len(choices)} times batched"
+        yield slower <= 1.05, f"{claim} ({slower:.3f}, {chosen})"
+
+
+def evaluation() -> Iterator[Verdict]:
+    """The time inside ``Problem.evaluate`` when nothing is said about it."""
+    large = problem_of(SHAPES["28x28"], "mlp", 128, test_size=10_000)
+    for name, problem, rounds in (
+        ("digits perceptron", digits_problem(), 3000),
+        ("28x28 mlp, 10,000 test images", large, 3000),
+    ):
+        spent = []
+        evaluate = problem.evaluate
+
+        def timed(
+            weights: object, evaluate: Callable = evaluate, spent: list[float] = spent
+        ) -> tuple[float, float]:
+            begin = time.perf_counter()
+            result = evaluate(weights)
+            spent.append(time.perf_counter() - begin)
+            return result
+
+        problem.evaluate = timed
+        begin = time.perf_counter()
+        train(schedule_of(rounds), problem, GeneralizedAsyncSGD(), learning_rate=0.01, seed=1)
+        share = sum(spent) / (time.perf_counter() - begin)
+        yield (
+            share <= 0.1,
+            f"{name}: evaluation at most 10 % of the time ({share:.1%}, {len(spent)} rows)",
+        )
+
+
+def flower(updates: int) -> Iterator[Verdict]:
+    """Tasks a second of the digits work, beside Flower's simulation."""
+    problem, schedule = digits_problem(), schedule_of(3000)
+    claim = "digits work: at least 10 times as many tasks a second as Flower's simulation"
+    try:
+        theirs = flower_rate(problem, updates)
+    except (PeerFailed, subprocess.SubprocessError, OSError) as failure:
+        yield None, f"{claim}: it could not be run ({failure})"
+        return
+    for name, batched in (("plain", False), ("chosen by measurement", None)):
+        replay(problem, schedule, batched)
+        begin = time.perf_counter()
+        replay(problem, schedule, batched)
+        ours = schedule.rounds / (time.perf_counter() - begin)
+        yield (
+            ours >= 10 * theirs,
+            f"{claim} ({name}: {ours:,.0f} against {theirs:,.0f}, {ours / theirs:.0f} times)",
+        )
+
+
+def flower_rate(problem: Problem, updates: int) -> float:
+    """Updates a second in Flower's own environment, where only the loopback interface exists."""
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        raise PeerFailed("it needs unshare and ip: Ray must not see a network")
+    python = environment(*FLOWER)
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "digits.npz"
+        x = torch.cat([x for x, _ in problem.train_sets]).flatten(1).numpy()
+        np.savez(data, x=x, y=torch.cat([y for _, y in problem.train_sets]).numpy())
+        code = f"import train_flower; train_flower.main({str(data)!r}, {updates})"
+        alone = (
+            ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
+        )
+        done = subprocess.run(
+            [*alone, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", python, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            cwd=folder,
+            env={
+                **os.environ,
+                "FLWR_TELEMETRY_ENABLED": "0",
+                "FLWR_DISABLE_UPDATE_CHECK": "1",
+                "FLWR_HOME": folder,
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": str(HERE),
+            },
+        )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines or not lines[-1].startswith('{"updates"'):
+        said = done.stderr.strip().splitlines() or ["nothing was said"]
+        raise PeerFailed(said[-1])
+    outcome = json.loads(lines[-1])
+    return outcome["updates"] / outcome["seconds"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="What training in virtual time costs.")
+    parser.add_argument("--quick", action="store_true", help="three turns each, no large networks")
+    parser.add_argument("--no-flower", action="store_true", help="leave out Flower's simulation")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    turns = 3 if options.quick else 7
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("sojourn", "torch", "numpy"))
+    print(f"{machine()}; {libraries}; one thread\n", flush=True)
+    sections = [
+        overhead(turns),
+        batching(turns, quick=options.quick),
+        evaluation(),
+        *([] if options.no_flower else [flower(updates=1000)]),
+    ]
+    failed = False
+    for section in sections:
+        for holds, claim in section:
+            word = {True: "holds", False: "FAILS", None: "not measured"}[holds]
+            print(f"{word}: {claim}", flush=True)
+            failed |= holds is False
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
