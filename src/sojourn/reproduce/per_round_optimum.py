@@ -168,7 +168,8 @@ def figures(results: PerRoundOptimum) -> tuple[Figure, ...]:
         Figure(
             "claim-2-share",
             "Share of the slowest client under the optimum of G",
-            f"It rises from {min(results.shares.values()):.1%} to {max(results.shares.values()):.1%}.",
+            f"It rises from {min(results.shares.values()):.1%} with {min(results.shares)} tasks in "
+            f"flight to {max(results.shares.values()):.1%} with {max(results.shares)}.",
             (shares,),
         ),
     )

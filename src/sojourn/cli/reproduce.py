@@ -1,0 +1,88 @@
+"""``sojourn reproduce``: the paper's claims, computed again, beside what the paper printed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sojourn.cli import app
+from sojourn.errors import MissingExtra
+
+STYLES = {
+    "reproduces": "green",
+    "reproduces in part": "yellow",
+    "does not reproduce": "red",
+}
+
+
+@app.command()
+def reproduce(
+    claims: Annotated[
+        list[str] | None, typer.Argument(metavar="[CLAIM...]", help="Numbers; all by default.")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(help="quick (minutes; checks trends) or paper (the paper's own size).")
+    ] = "quick",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results [default: runs/paper-SCALE].")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where data sets are sought before $SOJOURN_DATA.")
+    ] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="List the claims and where the paper makes them.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Begin long work without asking on a terminal.")
+    ] = False,
+) -> None:
+    """Compute the paper's claims again and say which of them hold.
+
+    Claims about theory are always computed at full size. What is done is kept: the same command
+    goes on where it was interrupted. Example: sojourn reproduce 1 2 4 5
+    """
+    from sojourn.reproduce.claims import read_claims
+
+    wanted = read_claims(claims or [])
+    console = Console()
+    if listed:
+        table = Table(box=None, header_style="bold")
+        for column in ("claim", "about", "in the paper"):
+            table.add_column(column)
+        for claim in wanted:
+            table.add_row(claim.number, claim.title, claim.source)
+        console.print(table)
+        return
+    try:
+        from sojourn.report import write_report
+        from sojourn.reproduce.estimate import in_words
+        from sojourn.reproduce.run import TRAINING, Reproduction
+    except ImportError as error:
+        raise MissingExtra(error.name or "torch", extra="all") from error
+
+    folder = out or Path("runs") / f"paper-{scale}"
+    work = Reproduction.prepare(wanted, scale=scale, out=folder, jobs=jobs, data_dir=data_dir)
+    if scale == "paper" and any(claim.computes == TRAINING for claim in wanted):
+        typer.echo("timing gradients to estimate the work ...")
+        length = in_words(work.estimate())
+        typer.echo(f"the training that is not done yet will take about {length} with {jobs} jobs")
+        if not yes and console.is_terminal:
+            typer.confirm("begin?", abort=True)
+    table = Table(box=None, header_style="bold")
+    for column in ("claim", "about", "verdict", "statements"):
+        table.add_column(column)
+    for finding in work.run(typer.echo):
+        typer.echo(f"claim {finding.claim}: {finding.verdict}")
+        style = STYLES.get(finding.verdict, "")
+        table.add_row(
+            finding.claim,
+            finding.title,
+            f"[{style}]{finding.verdict}[/]" if style else finding.verdict,
+            finding.tally,
+        )
+    console.print(table)
+    page = write_report([folder], folder / "report.html")
+    typer.echo(f"open {page}")

@@ -1,0 +1,81 @@
+"""How long training claims will take, before they are begun."""
+
+import time
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from pathlib import Path
+
+from sojourn.config import Table
+from sojourn.errors import DataNotFound
+from sojourn.reproduce.cell_runs import CellRunner
+from sojourn.reproduce.settings import TrainingCell
+from sojourn.train.cells import Cell, expected_gradients, kept
+from sojourn.train.experiment import experiment_from_table
+from sojourn.train.world import build_problem
+
+TRIALS = 3
+
+
+def estimated_seconds(
+    runner: CellRunner, cells: Iterable[tuple[TrainingCell, tuple[str, ...]]]
+) -> float:
+    """Seconds for what is not yet done of ``cells``, from gradients and evaluations timed here.
+
+    Cells whose data are missing count nothing.
+    """
+    total = 0.0
+    for cell, also in cells:
+        try:
+            for folder, experiment in runner.experiments(cell, also):
+                gradient, evaluation = _timed(
+                    experiment.data, experiment.data_dir, experiment.model, experiment.batch_size
+                )
+                for i, strategy in enumerate(experiment.strategies):
+                    for seed in experiment.seeds:
+                        one = Cell(i, seed, strategy.learning_rates[0])
+                        if kept(experiment, one, folder) is None:
+                            gradients = expected_gradients(experiment, one)
+                            evaluations = gradients / (experiment.evaluate_every or gradients)
+                            total += gradients * gradient + evaluations * evaluation
+        except DataNotFound:
+            continue
+    return total / runner.jobs
+
+
+@cache
+def _timed(data: str, data_dir: str | None, model: str, batch_size: int) -> tuple[float, float]:
+    """Seconds for one gradient and for one evaluation, the best of a few."""
+    values: dict[str, object] = {
+        "fleet": "twenty",
+        "data": data,
+        "model": model,
+        "batch-size": batch_size,
+        "rounds": 1,
+        "learning-rate": 0.01,
+        "strategies": ["uniform"],
+    }
+    if data_dir is not None:
+        values["data-dir"] = data_dir
+    experiment = experiment_from_table(Table(values, "estimate"), Path())
+    problem = build_problem(experiment, seed=0)
+    weights = problem.initial_weights()
+    gradients = [partial(problem.gradient, weights, 0, k, 0) for k in range(TRIALS)]
+    return min(map(_seconds, gradients)), _seconds(partial(problem.evaluate, weights))
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+def in_words(seconds: float) -> str:
+    """A duration that a person can plan with.
+
+    >>> in_words(90), in_words(7200), in_words(1e6)
+    ('2 minutes', '2 hours', '12 days')
+    """
+    for unit, length in (("day", 86_400.0), ("hour", 3_600.0), ("minute", 60.0)):
+        if seconds >= 1.5 * length:
+            return f"{seconds / length:.0f} {unit}s"
+    return f"{max(seconds, 1):.0f} seconds"

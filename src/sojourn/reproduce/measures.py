@@ -1,0 +1,111 @@
+"""What training runs are compared by, and how a statement about strategies is judged."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from scipy import stats
+
+from sojourn.history import History
+from sojourn.report.curves import mean_and_deviation
+from sojourn.report.palette import label
+from sojourn.report.verdict import OUTCOMES, Outcome
+from sojourn.reproduce.checks import CONFIDENCE, clearly_greater, greater
+from sojourn.reproduce.claims import Judged
+
+LAST = 0.1
+STEADIER = 1.5
+ALIKE = 0.05
+
+Runs = Mapping[str, Sequence[History]]
+"""The runs of every strategy, one per seed, in the same order of seeds."""
+
+
+def by_strategy(histories: Sequence[History]) -> dict[str, list[History]]:
+    """Runs grouped by strategy, ordered by seed."""
+    grouped: dict[str, list[History]] = {}
+    for history in sorted(histories, key=lambda history: history.seed):
+        grouped.setdefault(history.strategy, []).append(history)
+    return grouped
+
+
+def final_accuracy(run: History) -> float:
+    """Mean test accuracy over the last tenth of the rounds; 0 for a run that diverged."""
+    if run.diverged_at is not None or not run.rows:
+        return 0.0
+    last = run.round >= (1 - LAST) * run.round[-1]
+    return float(run.test_accuracy[last].mean())
+
+
+def mean_accuracy(run: History) -> float:
+    """Test accuracy averaged over rounds; 0 for a run that diverged."""
+    if run.diverged_at is not None or run.rows < 2:
+        return 0.0
+    area = float(np.trapezoid(run.test_accuracy, run.round))
+    return area / float(run.round[-1] - run.round[0])
+
+
+def unsteadiness(runs: Sequence[History], axis: str) -> float:
+    """Standard deviation of the test loss over seeds, averaged along the run."""
+    if len(runs) < 2 or any(run.diverged_at is not None for run in runs):
+        return math.inf
+    _, _, deviation = mean_and_deviation(runs, "test_loss", axis=axis)
+    return float(deviation.mean())
+
+
+def judge_higher(
+    runs: Runs, strategy: str, over: Sequence[str], measure: Callable[[History], float]
+) -> Judged:
+    """Whether ``strategy`` is more accurate than each of ``over``, seed by seed."""
+    own = [measure(run) for run in runs[strategy]]
+    outcomes = [
+        greater([a - measure(b) for a, b in zip(own, runs[rival], strict=True)]) for rival in over
+    ]
+    found = ", ".join(
+        f"{label(name)} {np.mean([measure(run) for run in runs[name]]):.1%}"
+        for name in (strategy, *over)
+    )
+    return Judged(f"{found}.", together(outcomes))
+
+
+def judge_steadier(runs: Runs, strategy: str, over: Sequence[str], axis: str) -> Judged:
+    """Whether the loss varies less between seeds under ``strategy`` than under each of ``over``."""
+    spread = {name: unsteadiness(runs[name], axis) for name in (strategy, *over)}
+    ratios = [spread[rival] / spread[strategy] if spread[strategy] else math.nan for rival in over]
+    found = ", ".join(
+        f"{label(name)} {value:.3g}" if math.isfinite(value) else f"{label(name)} diverged"
+        for name, value in spread.items()
+    )
+    outcomes = [clearly_greater(ratio, factor=STEADIER) for ratio in ratios]
+    return Judged(f"Standard deviations: {found}.", together(outcomes))
+
+
+def judge_alike(pairs: Mapping[str, tuple[Sequence[History], Sequence[History]]]) -> Judged:
+    """Whether final accuracies of paired runs agree within five points."""
+    outcomes, found = [], []
+    for name, (runs, others) in pairs.items():
+        differences = [
+            final_accuracy(a) - final_accuracy(b) for a, b in zip(runs, others, strict=True)
+        ]
+        mean = float(np.mean(differences))
+        found.append(f"{name} {100 * mean:+.1f}")
+        outcomes.append(_alike(differences, mean))
+    return Judged(f"Differences in points: {', '.join(found)}.", together(outcomes))
+
+
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """Several comparisons that must all hold, as one outcome."""
+    for outcome in ("does not reproduce", "data not found", "cannot be told here"):
+        if outcome in outcomes:
+            return OUTCOMES[OUTCOMES.index(outcome)]
+    return "reproduces" if outcomes else "cannot be told here"
+
+
+def _alike(differences: Sequence[float], mean: float) -> Outcome:
+    if abs(mean) <= ALIKE:
+        return "reproduces"
+    if len(differences) < 2:
+        return "cannot be told here"
+    error = float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
+    margin = float(stats.t.ppf(CONFIDENCE, len(differences) - 1)) * error
+    return "does not reproduce" if abs(mean) - margin > ALIKE else "cannot be told here"

@@ -1,0 +1,165 @@
+"""Reproducing claims: compute, judge, write what was found, and the page about it."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sojourn.config import Table
+from sojourn.errors import InvalidFile
+from sojourn.files import replacing
+from sojourn.provenance import provenance
+from sojourn.report.figure import Figure, Table as ReportTable
+from sojourn.report.verdict import Finding
+from sojourn.reproduce import concurrency, per_round_optimum, per_time_optimum, third_term, training
+from sojourn.reproduce.cell_runs import CellRunner
+from sojourn.reproduce.claims import Claim, Judged
+from sojourn.reproduce.estimate import estimated_seconds
+from sojourn.reproduce.settings import Settings, TrainingCell
+
+RECORD = "reproduction.json"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What a claim without training needs: results, outcomes, figures, tables."""
+
+    compute: Callable[[Table], Any]
+    judge: Callable[[Any], dict[str, Judged]]
+    figures: Callable[[Any], tuple[Figure, ...]]
+    tables: Callable[[Any], tuple[ReportTable, ...]]
+
+
+COMPUTATIONS = {
+    name: Computation(module.compute, module.judge, module.figures, module.tables)
+    for name, module in {
+        "third-term": third_term,
+        "per-round-optimum": per_round_optimum,
+        "concurrency": concurrency,
+        "per-time-optimum": per_time_optimum,
+    }.items()
+}
+TRAINING = "training"
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """Claims to be reproduced at a scale, into a folder that can be gone on with."""
+
+    claims: tuple[Claim, ...]
+    settings: Settings
+    runner: CellRunner
+    out: Path
+
+    @classmethod
+    def prepare(
+        cls,
+        claims: Iterable[Claim],
+        *,
+        scale: str,
+        out: Path,
+        jobs: int,
+        data_dir: Path | None = None,
+    ) -> "Reproduction":
+        """Check that the folder is new, or of the same scale."""
+        settings = Settings.read(scale)
+        record = out / RECORD
+        if record.exists():
+            before = json.loads(record.read_text(encoding="utf-8")).get("scale")
+            if before != scale:
+                raise InvalidFile(
+                    f"{out} was made with --scale {before}: give another --out for {scale}"
+                )
+        with replacing(record) as temporary:
+            temporary.write_text(json.dumps({"scale": scale}), encoding="utf-8")
+        runner = CellRunner(settings, out / "cells", jobs, data_dir)
+        return cls(tuple(claims), settings, runner, out)
+
+    def estimate(self) -> float:
+        """Seconds that the training of these claims will take, for what is not done yet."""
+        wanted: dict[TrainingCell, tuple[str, ...]] = {}
+        for claim in self.claims:
+            if claim.computes == TRAINING:
+                asked = self._training(claim)
+                for cell in asked.needed:
+                    wanted[cell] = tuple(dict.fromkeys((*wanted.get(cell, ()), *asked.also)))
+        return estimated_seconds(self.runner, wanted.items())
+
+    def run(self, say: Say) -> Iterator[Finding]:
+        """Each claim's finding, written to its folder as soon as it is there."""
+        begun = time.monotonic()
+        verdicts = {}
+        for claim in self.claims:
+            started = time.monotonic()
+            finding = self._train(claim, say) if claim.computes == TRAINING else _compute(claim)
+            finding.write(self.out / f"claim-{claim.number}")
+            verdicts[claim.number] = {
+                "title": claim.title,
+                "verdict": finding.verdict,
+                "tally": finding.tally,
+                "elapsed_seconds": round(time.monotonic() - started, 1),
+            }
+            yield finding
+        self._record(verdicts, time.monotonic() - begun)
+
+    def _record(self, verdicts: dict[str, Any], elapsed: float) -> None:
+        values = {
+            "scale": self.settings.scale,
+            "elapsed_seconds": round(elapsed, 1),
+            "claims": verdicts,
+            "provenance": provenance(scale=self.settings.scale, jobs=self.runner.jobs),
+        }
+        with replacing(self.out / RECORD) as temporary:
+            temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
+
+    def _training(self, claim: Claim) -> training.TrainingClaim:
+        values = Table(dict(claim.parameters.values), claim.parameters.where)
+        return training.read_training(values, self.settings.scale)
+
+    def _train(self, claim: Claim, say: Say) -> Finding:
+        asked = self._training(claim)
+        results: dict[TrainingCell, Any] = {}
+        for cell in asked.needed:
+            begun = time.monotonic()
+            results[cell] = self.runner.run(cell, asked.also)
+            if isinstance(results[cell], training.Missing):
+                say(f"  {cell.title}: {results[cell].reason}")
+            else:
+                say(f"  {cell.title}: {time.monotonic() - begun:.0f} s")
+        reduced = self.settings.reduced
+        if reduced and asked.left_out:
+            reduced += f"; {len(asked.left_out)} cells of this claim are only in --scale paper"
+        return Finding(
+            claim=claim.number,
+            title=claim.title,
+            source=claim.source,
+            checked=claim.checked,
+            scale=self.settings.scale,
+            reduced=reduced,
+            statements=training.judge(asked, results, self.settings),
+            figures=training.figures(claim.number, asked.cells, results, self.settings),
+            tables=training.tables(asked.cells, results),
+            provenance=provenance(
+                claim=claim.number, scale=self.settings.scale, cells=[c.name for c in asked.needed]
+            ),
+        )
+
+
+def _compute(claim: Claim) -> Finding:
+    computation = COMPUTATIONS[claim.computes]
+    parameters = dict(claim.parameters.values)
+    results = computation.compute(claim.parameters)
+    return Finding(
+        claim=claim.number,
+        title=claim.title,
+        source=claim.source,
+        checked=claim.checked,
+        scale="paper",
+        statements=claim.statements(computation.judge(results)),
+        figures=computation.figures(results),
+        tables=computation.tables(results),
+        provenance=provenance(claim=claim.number, **{"parameters": parameters}),
+    )

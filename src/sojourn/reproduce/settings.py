@@ -1,0 +1,156 @@
+"""What training claims share: the paper's networks, the sizes of a run, and single cells."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sojourn.bounds import LearningConstants
+from sojourn.config import Table
+from sojourn.errors import InvalidFile, UnknownName
+from sojourn.network import BUILT_IN_FLEETS, Fleet, FloatArray
+from sojourn.reproduce.claims import claims_folder
+from sojourn.reproduce.parameters import take_constants, take_numbers
+
+SCALES = ("quick", "paper")
+TITLES = {
+    "fashion-mnist": "Fashion-MNIST",
+    "kmnist": "KMNIST",
+    "cifar-10": "CIFAR-10",
+    "cifar-100": "CIFAR-100",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One of the paper's networks: a fleet of single clients, slowest first, and what is tried."""
+
+    name: str
+    fleet: Fleet
+    concurrency: int
+    learning_rate: float
+    axis: str
+    strategies: tuple[str, ...]
+    printed: FloatArray | None
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a run on one data set is: network, batch, length, seeds, evaluations."""
+
+    model: str
+    batch_size: int
+    seeds: int
+    evaluations: int
+    rounds: int | None = None
+    time: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """The file ``settings.toml`` at one scale."""
+
+    scale: str
+    reduced: str
+    settings: Mapping[str, Setting]
+    sizes: Mapping[str, Size]
+    constants: LearningConstants
+
+    @classmethod
+    def read(cls, scale: str) -> "Settings":
+        """Read the settings for ``quick`` or ``paper``."""
+        if scale not in SCALES:
+            raise UnknownName("scale", scale, SCALES)
+        table = Table.read(claims_folder() / "settings.toml")
+        tables = {name: table.table(name) for name in (*SCALES, "constants", "setting")}
+        table.close()
+        sizes = tables[scale]
+        reduced = sizes.take("reduced", str)
+        return cls(
+            scale=scale,
+            reduced=reduced,
+            settings={
+                name: _setting(name, Table(entry, f"[setting.{name}]"))
+                for name, entry in tables["setting"].values.items()
+            },
+            sizes={name: _size(sizes.table(name)) for name in list(sizes.values)},
+            constants=take_constants(tables["constants"]),
+        )
+
+
+@dataclass(frozen=True)
+class TrainingCell:
+    """One figure of a training claim: a data set, how it is shared, a law, a network."""
+
+    data: str
+    partition: str
+    setting: str
+    law: str = "exponential"
+
+    @property
+    def name(self) -> str:
+        """The cell as a folder name, the same in every claim that uses it.
+
+        >>> TrainingCell("kmnist", "dirichlet(0.5)", "time").name
+        'time-kmnist-dirichlet-0.5-exponential'
+        """
+        text = f"{self.setting}-{self.data}-{self.partition}-{self.law}"
+        return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+
+    @property
+    def title(self) -> str:
+        """The cell in words."""
+        return f"{self.where}{'' if self.law == 'exponential' else f', {self.law} times'}"
+
+    @property
+    def where(self) -> str:
+        """Data and partition in words."""
+        name, _, number = self.partition.rstrip(")").partition("(")
+        kind = {"labels": f"{number} labels per client", "disjoint": "one label per client"}
+        return f"{TITLES[self.data]}, {kind.get(name, name)}"
+
+
+def _setting(name: str, table: Table) -> Setting:
+    table.take("where", str)
+    clients = table.take("clients", int)
+    rates = _service_rates(table.take("service-rates", str), clients, table.where)
+    setting = Setting(
+        name=name,
+        fleet=Fleet(rates),
+        concurrency=table.take("concurrency", int),
+        learning_rate=table.take("learning-rate", float),
+        axis=table.take("axis", str),
+        strategies=tuple(table.take("strategies", list)),
+        printed=np.array(take_numbers(table, "printed")) if "printed" in table.values else None,
+    )
+    table.close()
+    return setting
+
+
+def _service_rates(text: str, clients: int, where: str) -> FloatArray:
+    """The rates of single clients, slowest first, from a fleet's name or ``exp(i/k)``."""
+    if text in BUILT_IN_FLEETS:
+        fleet = BUILT_IN_FLEETS[text]
+        rates = np.sort(fleet.expand(fleet.service_rates))
+    else:
+        law = re.fullmatch(r"exp\(i/(\d+)\)", text)
+        if law is None:
+            raise InvalidFile(f"{where}: 'service-rates' must be a fleet or exp(i/k): '{text}'")
+        rates = np.exp(np.arange(1, clients + 1) / int(law[1]))
+    if rates.size != clients:
+        raise InvalidFile(f"{where}: {text} has {rates.size} clients; 'clients' is {clients}")
+    return rates
+
+
+def _size(table: Table) -> Size:
+    size = Size(
+        model=table.take("model", str),
+        batch_size=table.take("batch-size", int),
+        seeds=table.take("seeds", int),
+        evaluations=table.take("evaluations", int),
+        rounds=table.take("rounds", int, default=None),
+        time=table.take("time", float, default=None),
+    )
+    table.close()
+    return size

@@ -1,0 +1,66 @@
+"""The routings that training claims compare: the paper's four, and ours beside them."""
+
+import numpy as np
+
+from sojourn.bounds import LearningConstants
+from sojourn.errors import UnknownName
+from sojourn.network import ROUTINGS, FloatArray, Network, named_routing
+from sojourn.optimize.objectives import Objective, PerRound, PerTime, TimeBudget
+from sojourn.optimize.routing import optimize_routing
+from sojourn.reproduce.settings import Setting, Size
+
+STRATEGIES = (*ROUTINGS, "g-optimal", "h-optimal", "h-printed", "plan")
+
+
+def routing_of(
+    strategy: str,
+    setting: Setting,
+    size: Size,
+    constants: LearningConstants,
+    measured: LearningConstants | None,
+) -> FloatArray:
+    """The routing of every client of a setting under ``strategy``.
+
+    ``g-optimal`` and ``h-optimal`` minimise G and H with the paper's ``constants``, ``h-printed`` is
+    the vector that the paper prints. ``plan`` is what `sojourn plan` makes of the constants
+    ``measured`` on the data, for the rounds or the time of the run and the paper's concurrency; the
+    learning rate is left to the plan, whose routing is then trained at the paper's rate like all.
+    """
+    rate = setting.learning_rate
+    if strategy in ROUTINGS:
+        return named_routing(strategy, setting.fleet)
+    if strategy == "g-optimal":
+        return _best(setting, PerRound(constants, learning_rate=rate, rounds=0))
+    if strategy == "h-optimal":
+        return _best(setting, PerTime(constants, learning_rate=rate, rounds=0))
+    if strategy == "h-printed" and setting.printed is not None:
+        each = np.repeat(setting.printed, setting.fleet.size // setting.printed.size)
+        return np.asarray(each / each.sum(), dtype=np.float64)
+    if strategy == "plan" and measured is not None:
+        return _best(setting, _objective_of_plan(setting, size, measured))
+    raise UnknownName("strategy", strategy, STRATEGIES)
+
+
+def network_of(routing: FloatArray, setting: Setting) -> Network:
+    """The network of a setting under a routing of its clients."""
+    return Network(setting.fleet, routing, setting.concurrency)
+
+
+def _objective_of_plan(setting: Setting, size: Size, measured: LearningConstants) -> Objective:
+    if setting.axis == "time" and size.time is not None:
+        return TimeBudget(measured, time=size.time)
+    return PerRound(measured, learning_rate=None, rounds=float(size.rounds or 0))
+
+
+def _best(setting: Setting, objective: Objective) -> FloatArray:
+    """The optimum as probabilities of the setting's clients, slowest first.
+
+    Equal clients are grouped while optimising, so that the search can single out one or two of
+    them; the setting's clients are in order of speed, and so is what is returned.
+    """
+    rates, counts = np.unique(setting.fleet.service_rates, return_counts=True)
+    grouped = type(setting.fleet)(rates, counts)
+    network = optimize_routing(grouped, setting.concurrency, objective).network
+    speeds = network.fleet.expand(network.fleet.service_rates)
+    routing = network.client_routing[np.argsort(speeds, kind="stable")]
+    return np.asarray(routing / routing.sum(), dtype=np.float64)

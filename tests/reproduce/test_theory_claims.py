@@ -1,0 +1,121 @@
+"""Claims 1, 2, 4 and 5 at full size: the verdicts follow from results, and change with them."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sojourn.bounds import Bound
+from sojourn.config import Table
+from sojourn.reproduce import concurrency, per_round_optimum, per_time_optimum, third_term
+from sojourn.reproduce.claims import Claim, read_claims
+
+MODULES: dict[str, Any] = {
+    "1": third_term,
+    "2": per_round_optimum,
+    "4": concurrency,
+    "5": per_time_optimum,
+}
+
+
+@cache
+def computed(number: str) -> tuple[Claim, Any]:
+    claim = read_claims([number])[0]
+    parameters = Table({**claim.parameters.values}, claim.parameters.where)
+    if "replicates" in parameters.values:
+        parameters.values["replicates"] = 20
+    return claim, MODULES[number].compute(parameters)
+
+
+def outcomes(number: str, results: Any = None) -> dict[str, str]:
+    judged = MODULES[number].judge(results or computed(number)[1])
+    return {key: entry.outcome for key, entry in judged.items()}
+
+
+@pytest.mark.parametrize("number", sorted(MODULES))
+def test_every_statement_of_the_file_is_judged_and_nothing_else(number: str) -> None:
+    claim, results = computed(number)
+    assert set(MODULES[number].judge(results)) == set(claim.says)
+    assert len(claim.statements(MODULES[number].judge(results))) == len(claim.says)
+
+
+def test_claim_1_reproduces() -> None:
+    assert set(outcomes("1").values()) == {"reproduces"}
+
+
+def test_claim_1_fails_when_the_minimum_is_elsewhere() -> None:
+    _, results = computed("1")
+    moved = replace(results, minima=dict.fromkeys(results.minima, (0.5, 1.0)))
+    assert outcomes("1", moved)["slow"] == "does not reproduce"
+    flat = replace(results, curves={name: np.arange(5.0) for name in results.curves})
+    assert outcomes("1", flat)["non-monotonic"] == "does not reproduce"
+
+
+def test_claim_2_reproduces_but_for_the_slowdown() -> None:
+    found = outcomes("2")
+    assert found.pop("slowdown") == "does not reproduce"
+    assert set(found.values()) == {"reproduces"}
+
+
+def test_claim_2_changes_with_its_results() -> None:
+    _, results = computed("2")
+    times = {**results.times, "g-optimal": 7.4 * results.times["uniform"]}
+    assert outcomes("2", replace(results, times=times))["slowdown"] == "reproduces"
+    uniform = {**results.routings, "g-optimal": results.routings["uniform"]}
+    wrong = outcomes("2", replace(results, routings=uniform))
+    assert wrong["slowest"] == wrong["shape"] == "does not reproduce"
+    worse = {**results.bounds, "g-optimal": Bound(1e9, np.zeros(1), {})}
+    assert outcomes("2", replace(results, bounds=worse))["better"] == "does not reproduce"
+
+
+def test_claim_4_finds_the_best_numbers_of_tasks() -> None:
+    _, results = computed("4")
+    assert list(results.best.values()) == [201, 107, 52, 18, 8]
+    assert outcomes("4") == {
+        "interior": "reproduces",
+        "falls": "reproduces",
+        "slowly": "does not reproduce",
+    }
+
+
+def test_claim_4_fails_when_more_tasks_are_always_better() -> None:
+    _, results = computed("4")
+    falling = replace(results, curves={eta: np.arange(400.0, 0.0, -1.0) for eta in results.curves})
+    assert outcomes("4", falling)["interior"] == "does not reproduce"
+
+
+def test_claim_5_finds_a_lower_minimum_than_the_printed_one() -> None:
+    _, results = computed("5")
+    assert results.entries["h-optimal"].per_time == pytest.approx(1266.5528, rel=1e-6)
+    assert results.entries["h-printed"].per_time == pytest.approx(1765, rel=1e-3)
+    assert results.distance < 0.02, "the printed vector lies on the path of the paper's descent"
+    assert outcomes("5") == {
+        "minimum": "does not reproduce",
+        "order": "reproduces",
+        "balanced": "reproduces",
+        "uniform": "reproduces",
+        "printed": "reproduces",
+        "per-round": "does not reproduce",
+        "throughput": "does not reproduce",
+    }
+
+
+def test_claim_5_changes_with_its_results() -> None:
+    _, results = computed("5")
+    entries = dict(results.entries)
+    entries["h-optimal"] = replace(entries["h-optimal"], per_time=1765.0)
+    entries["uniform"] = replace(entries["uniform"], steady_rounds=900.0)
+    changed = outcomes("5", replace(results, entries=entries))
+    assert changed["minimum"] == "reproduces"
+    assert changed["uniform"] == "does not reproduce"
+
+
+@pytest.mark.parametrize("number", sorted(MODULES))
+def test_figures_say_in_words_what_they_show(number: str) -> None:
+    _, results = computed(number)
+    for figure in MODULES[number].figures(results):
+        assert len(figure.alt) > 30
+        assert figure.name.startswith(f"claim-{number}-")
+    assert all(table.rows for table in MODULES[number].tables(results))

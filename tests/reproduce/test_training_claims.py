@@ -1,0 +1,170 @@
+"""Training claims: judged from histories, seed by seed; wrong results change the verdict."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from sojourn.config import Table
+from sojourn.history import History
+from sojourn.report.verdict import Finding, Statement
+from sojourn.reproduce.checks import greater
+from sojourn.reproduce.claims import read_claims
+from sojourn.reproduce.settings import Settings, TrainingCell
+from sojourn.reproduce.strategies import routing_of
+from sojourn.reproduce.training import (
+    Missing,
+    TrainingClaim,
+    exponential,
+    figures,
+    judge,
+    read_training,
+    tables,
+)
+
+SETTINGS = Settings.read("quick")
+
+
+def run(strategy: str, seed: int, final: float, *, wobble: float = 0.0) -> History:
+    """A run that climbs to ``final``, with a loss that differs between seeds by ``wobble``."""
+    rounds = np.arange(0, 1001, 100)
+    accuracy = np.minimum(final, 0.1 + (final - 0.1) * rounds / 800)
+    loss = 2.0 - accuracy + wobble * (seed + 1)
+    return History(
+        strategy=strategy,
+        seed=seed,
+        learning_rate=0.01,
+        clock="virtual",
+        round=rounds,
+        time=rounds / 2.0,
+        test_loss=loss,
+        test_accuracy=accuracy + 0.002 * seed,
+        train_loss=loss,
+        staleness=np.full(11, 99.0),
+        gradients=rounds,
+        updates=rounds,
+    )
+
+
+def runs(finals: Mapping[str, float], wobbles: Mapping[str, float] | None = None) -> list[History]:
+    wobbles = wobbles or {}
+    return [
+        run(
+            name, seed, final + 0.001 * ((seed * 7 + len(name)) % 3), wobble=wobbles.get(name, 0.01)
+        )
+        for name, final in finals.items()
+        for seed in range(3)
+    ]
+
+
+def training_claim(number: str, scale: str = "quick") -> TrainingClaim:
+    parameters = read_claims([number])[0].parameters
+    return read_training(Table({**parameters.values}, parameters.where), scale)
+
+
+def verdict(statements: tuple[Statement, ...]) -> str:
+    return Finding("3", "t", "s", "c", "quick", statements).verdict
+
+
+GOOD = {"uniform": 0.75, "balanced": 0.76, "g-optimal": 0.82, "square-root": 0.75, "plan": 0.8}
+STEADY = {"uniform": 0.2, "balanced": 0.2, "g-optimal": 0.05}
+
+
+def test_claim_3_reproduces_from_good_results_and_not_from_wrong_ones() -> None:
+    claim = training_claim("3")
+    good = {cell: runs(GOOD, STEADY) for cell in claim.needed}
+    assert verdict(judge(claim, good, SETTINGS)) == "reproduces"
+    wrong = {cell: runs({**GOOD, "g-optimal": 0.70}, {"g-optimal": 0.9}) for cell in claim.needed}
+    assert verdict(judge(claim, wrong, SETTINGS)) == "does not reproduce"
+
+
+def test_missing_data_is_said_and_the_rest_goes_on() -> None:
+    claim = training_claim("3")
+    results = {
+        cell: Missing("cifar-10 is not here") if cell.data == "cifar-10" else runs(GOOD, STEADY)
+        for cell in claim.needed
+    }
+    statements = judge(claim, results, SETTINGS)
+    for statement in statements:
+        absent = "CIFAR-10," in statement.says
+        assert statement.outcome == ("data not found" if absent else "reproduces")
+    assert verdict(statements) == "reproduces"
+    assert len(figures("3", claim.cells, results, SETTINGS)) == 4
+    assert len(tables(claim.cells, results)) == 4
+    nothing = {cell: Missing("not here") for cell in claim.needed}
+    assert verdict(judge(claim, nothing, SETTINGS)) == "data not found"
+
+
+def test_noise_cannot_be_told() -> None:
+    assert greater([0.02, -0.01, 0.01]) == "cannot be told here"
+    assert greater([0.05]) == "cannot be told here"
+    assert greater([0.05, 0.051, 0.049]) == "reproduces"
+
+
+def test_a_run_that_diverged_counts_as_nothing_learnt() -> None:
+    claim = training_claim("6")
+    finals = {"uniform": 0.5, "balanced": 0.9, "g-optimal": 0.5, "h-printed": 0.7}
+    finals |= {"square-root": 0.7, "plan": 0.7, "h-optimal": 0.6}
+    histories = [
+        History(**{**vars(h), "diverged_at": 500}) if h.strategy == "balanced" else h
+        for h in runs(finals)
+    ]
+    statements = judge(claim, dict.fromkeys(claim.needed, histories), SETTINGS)
+    found = {s.says: s.outcome for s in statements}
+    key = "KMNIST, homogeneous: Balanced routing is slightly better than p*H on homogeneous data."
+    assert found[key] == "does not reproduce"
+
+
+def test_claim_8_compares_with_the_exponential_law() -> None:
+    claim = training_claim("8")
+    assert all(cell.law in ("deterministic", "lognormal") for cell in claim.cells)
+    assert {exponential(cell) for cell in claim.cells} <= set(claim.needed)
+    every = {**GOOD, "h-printed": 0.85, "h-optimal": 0.8}
+    results = {cell: runs(every, STEADY) for cell in claim.needed}
+    told = [s for s in judge(claim, results, SETTINGS) if "insensitive" in s.says]
+    assert {s.outcome for s in told} == {"reproduces", "cannot be told here"}
+    assert all("Not run" in s.found for s in told if s.outcome == "cannot be told here")
+    for cell in claim.cells:
+        results[cell] = runs({name: final - 0.2 for name, final in every.items()}, STEADY)
+    told = [s for s in judge(claim, results, SETTINGS) if "insensitive" in s.says]
+    assert "does not reproduce" in {s.outcome for s in told}
+    assert "reproduces" not in {s.outcome for s in told}
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+@pytest.mark.parametrize("number", ["3", "6", "7", "8", "9"])
+def test_every_cell_has_a_size_a_setting_and_a_name_of_its_own(number: str, scale: str) -> None:
+    settings, claim = Settings.read(scale), training_claim(number, scale)
+    assert len({cell.name for cell in claim.needed}) == len(claim.needed)
+    for cell in claim.needed:
+        size, setting = settings.sizes[cell.data], settings.settings[cell.setting]
+        assert (size.time if setting.axis == "time" else size.rounds) is not None
+        for comparison in claim.comparisons:
+            if comparison.concerns(cell) and comparison.measure != "insensitive":
+                assert {comparison.strategy, *comparison.over} <= {*setting.strategies, *claim.also}
+
+
+def test_routings_sum_to_one_over_the_clients_and_are_in_order_of_speed() -> None:
+    size = SETTINGS.sizes["kmnist"]
+    setting = SETTINGS.settings["time"]
+    for name in ("uniform", "balanced", "square-root", "g-optimal", "h-optimal", "h-printed"):
+        routing = routing_of(name, setting, size, SETTINGS.constants, None)
+        assert routing.size == 30
+        assert routing.sum() == pytest.approx(1.0, abs=1e-12)
+    best = routing_of("h-optimal", setting, size, SETTINGS.constants, None)
+    assert best[:10].max() < best[10:20].min() < best[20:].max()
+
+
+def test_paper_scale_is_the_papers_own_size() -> None:
+    sizes = Settings.read("paper").sizes
+    assert {size.batch_size for size in sizes.values()} == {512}
+    assert {size.model for size in sizes.values()} == {"cnn"}
+    assert (sizes["fashion-mnist"].rounds, sizes["fashion-mnist"].seeds) == (3000, 10)
+    assert (sizes["kmnist"].time, sizes["cifar-10"].rounds) == (3000.0, 30000)
+    assert Settings.read("paper").reduced == ""
+    assert Settings.read("quick").reduced
+
+
+def test_cells_are_named_in_words() -> None:
+    cell = TrainingCell("cifar-100", "labels(31)", "time", "lognormal")
+    assert cell.title == "CIFAR-100, 31 labels per client, lognormal times"
