@@ -89,6 +89,10 @@ def test_engines_by_name():
         make_engine("dsk")
     with pytest.raises(InvalidInput, match="needs the address"):
         make_engine("dask")
+    with pytest.raises(InvalidInput, match="goes with --engine dask"):
+        make_engine("local", scheduler="tcp://a:1")
+    with pytest.raises(InvalidInput, match="--jobs must be at least 1"):
+        make_engine("local", jobs=0)
 
 
 DEADLY = """

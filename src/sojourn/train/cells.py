@@ -1,12 +1,9 @@
 """One run of an experiment: a strategy, a seed and a learning rate; and where it is kept."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
 
 from sojourn.history import History
 from sojourn.jackson import analyze
@@ -14,6 +11,7 @@ from sojourn.simulation.simulate import simulate
 from sojourn.train.checkpoint import Checkpoint
 from sojourn.train.experiment import Experiment
 from sojourn.train.replay import train
+from sojourn.train.threads import using_threads
 from sojourn.train.world import build_problem
 
 
@@ -39,7 +37,7 @@ def run_cell(
     batches and first weights.
     """
     strategy = experiment.strategies[cell.strategy]
-    with _threads(experiment.threads):
+    with using_threads(experiment.threads):
         schedule = simulate(
             strategy.network,
             rounds=experiment.rounds,
@@ -105,13 +103,3 @@ def expected_gradients(experiment: Experiment, cell: Cell) -> float:
         return float(experiment.rounds * steps)
     assert experiment.time is not None
     return max(1.0, analyze(strategy.network).throughput * experiment.time)
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

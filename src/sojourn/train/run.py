@@ -16,8 +16,8 @@ from sojourn.provenance import provenance
 from sojourn.train.cells import Cell, expected_gradients, kept
 from sojourn.train.engines import Engine
 from sojourn.train.experiment import Experiment
-from sojourn.train.models import SMALL_MODELS, parse_model
 from sojourn.train.summary import best_learning_rate, summarize, summarize_strategy
+from sojourn.train.threads import threads_for
 
 
 class Progress(Protocol):
@@ -104,7 +104,7 @@ def prepare_folder(
             else "Give another --out, or --resume to go on with what is there."
         )
         raise InvalidInput(f"'{folder}' exists and is not empty. {advice}")
-    experiment = dataclasses.replace(experiment, threads=_threads(experiment, engine))
+    experiment = dataclasses.replace(experiment, threads=threads_for(experiment, engine.threads()))
     if experiment.fleet_name not in BUILT_IN_FLEETS:
         experiment.fleet.to_csv(folder / "fleet.csv")
     for strategy in experiment.strategies:
@@ -115,14 +115,6 @@ def prepare_folder(
     with replacing(recorded) as temporary:
         temporary.write_text(tomli_w.dumps(experiment.to_table()), encoding="utf-8")
     return experiment
-
-
-def _threads(experiment: Experiment, engine: Engine) -> int | None:
-    """As the experiment says, or one for models too small to gain from more."""
-    if experiment.threads is not None:
-        return experiment.threads
-    small = experiment.problem is None and parse_model(experiment.model)[0] in SMALL_MODELS
-    return 1 if small else engine.threads()
 
 
 def _check_same(before: Experiment, now: Experiment, folder: Path) -> None:

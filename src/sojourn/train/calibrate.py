@@ -1,0 +1,193 @@
+"""Measuring the constants of the bounds on a problem: A, L, sigma and M."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sojourn.bounds import LearningConstants
+from sojourn.errors import InvalidInput
+from sojourn.train.problem import EVALUATION_CHUNK, Loss, Problem, Samples
+
+PAIRS = 4
+WARM_UP_PASSES = 5
+CURVATURE_CLIENTS = 8
+CURVATURE_SAMPLES = 256
+POWER_STEPS = 50
+POWER_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Measurement:
+    r"""What was measured at one point :math:`w`.
+
+    ``loss`` is :math:`f(w) = \frac1n \sum_i f_i(w)` on the training data; ``smoothness`` the largest
+    curvature :math:`|\lambda|` of a client's loss, over the clients looked at; ``gradient_variance``
+    :math:`\sigma^2` and ``dissimilarity`` :math:`M^2` are means over clients, each with its
+    standard error.
+    """
+
+    loss: float
+    smoothness: float
+    gradient_variance: float
+    gradient_variance_error: float
+    dissimilarity: float
+    dissimilarity_error: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Measurements at the first weights and after a short warm-up."""
+
+    initial: Measurement
+    warm: Measurement
+    warm_up_rounds: int
+
+    @property
+    def constants(self) -> LearningConstants:
+        """The larger of the two measurements of each, as the assumptions hold everywhere.
+
+        ``initial_gap`` is the initial loss: no loss here is below zero.
+        """
+        points = self.initial, self.warm
+        return LearningConstants(
+            initial_gap=self.initial.loss,
+            smoothness=max(point.smoothness for point in points),
+            gradient_noise=math.sqrt(max(point.gradient_variance for point in points)),
+            heterogeneity=math.sqrt(max(point.dissimilarity for point in points)),
+        )
+
+
+def calibrate(
+    problem: Problem,
+    *,
+    learning_rate: float,
+    seed: int,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Calibration:
+    """Measure at the first weights, train a little, measure again.
+
+    The warm-up takes 5 passes over the clients, one step at ``learning_rate`` each. Cost: about
+    20 gradients per client, and the Hessian-vector products of `smoothness`.
+    """
+    weights = problem.initial_weights()
+    progress("at the first weights")
+    initial = measure(problem, weights, seed=seed)
+    progress("warm-up")
+    number = 2 * PAIRS
+    for step in range(WARM_UP_PASSES):
+        for client in range(problem.clients):
+            gradient = problem.gradient(weights, client, number + step, seed)
+            weights = weights - learning_rate * gradient
+    if not bool(torch.isfinite(weights).all()):
+        raise InvalidInput(
+            f"the warm-up diverged at learning rate {learning_rate:g}. Give a smaller one."
+        )
+    progress("after the warm-up")
+    warm = measure(problem, weights, seed=seed)
+    return Calibration(initial, warm, WARM_UP_PASSES * problem.clients)
+
+
+def measure(problem: Problem, weights: Tensor, *, seed: int) -> Measurement:
+    """All constants at one point."""
+    variance, variance_error, dissimilarity, dissimilarity_error = gradient_moments(
+        problem, weights, seed=seed
+    )
+    return Measurement(
+        loss=train_loss(problem, weights),
+        smoothness=smoothness(problem, weights, seed=seed),
+        gradient_variance=variance,
+        gradient_variance_error=variance_error,
+        dissimilarity=dissimilarity,
+        dissimilarity_error=dissimilarity_error,
+    )
+
+
+def train_loss(problem: Problem, weights: Tensor) -> float:
+    r""":math:`f(w)`: the loss on all data of a client, averaged over clients."""
+    model = problem.trained_model(weights)
+    losses = []
+    with torch.no_grad():
+        for x, y in problem.train_sets:
+            total = 0.0
+            for begin in range(0, len(y), EVALUATION_CHUNK):
+                wanted = y[begin : begin + EVALUATION_CHUNK]
+                outputs = model(x[begin : begin + EVALUATION_CHUNK])
+                total += problem.loss(outputs, wanted).item() * len(wanted)
+            losses.append(total / len(y))
+    return float(np.mean(losses))
+
+
+def gradient_moments(
+    problem: Problem, weights: Tensor, *, seed: int, pairs: int = PAIRS
+) -> tuple[float, float, float, float]:
+    r"""Unbiased :math:`\sigma^2` and :math:`M^2`, each followed by its standard error over pairs.
+
+    .. math::
+        \hat\sigma^2 = \frac1n \sum_i \tfrac12 \|g_i - g_i'\|^2, \qquad
+        \hat M^2 = \frac1n \sum_i \langle g_i - \bar g,\; g_i' - \bar g' \rangle
+
+    where :math:`g_i, g_i'` are gradients on two independent batches of the size that tasks use:
+    their noise cancels in the product, so it is not taken for a difference between clients.
+    """
+    variances, products = [], []
+    for pair in range(pairs):
+        first, second = (
+            torch.stack(
+                [problem.gradient(weights, i, 2 * pair + k, seed) for i in range(problem.clients)]
+            ).double()
+            for k in (0, 1)
+        )
+        variances.append(float((first - second).square().sum(1).mean()) / 2)
+        centred = (first - first.mean(0)) * (second - second.mean(0))
+        products.append(float(centred.sum(1).mean()))
+    error = math.sqrt(pairs)
+    return (
+        float(np.mean(variances)),
+        float(np.std(variances, ddof=1)) / error,
+        max(0.0, float(np.mean(products))),
+        float(np.std(products, ddof=1)) / error,
+    )
+
+
+def smoothness(problem: Problem, weights: Tensor, *, seed: int) -> float:
+    r""":math:`L`: the largest :math:`|\lambda|` of a client's Hessian, by power iteration.
+
+    Hessian-vector products by differentiating twice, on at most 256 samples each of at most 8
+    clients spread over the fleet; every client's iteration stops when it changes by less than 0.1 %.
+    """
+    model = problem.trained_model(weights)
+    generator = torch.Generator().manual_seed(seed)
+    count = min(problem.clients, CURVATURE_CLIENTS)
+    chosen = np.linspace(0, problem.clients - 1, count).round().astype(int).tolist()
+    sets = problem.train_sets
+    return max(_largest_curvature(model, problem.loss, sets[i], generator) for i in chosen)
+
+
+def _largest_curvature(
+    model: nn.Module, loss: Loss, samples: Samples, generator: torch.Generator
+) -> float:
+    x, y = samples
+    kept = torch.randperm(len(y), generator=generator)[:CURVATURE_SAMPLES]
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    value = loss(model(x[kept]), y[kept])
+    gradients = torch.autograd.grad(value, parameters, create_graph=True, materialize_grads=True)
+    slope = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    if not slope.requires_grad:
+        return 0.0
+    direction = torch.randn(slope.shape, generator=generator, dtype=slope.dtype)
+    direction /= direction.norm()
+    curvature = 0.0
+    for _ in range(POWER_STEPS):
+        parts = torch.autograd.grad(
+            slope, parameters, grad_outputs=direction, retain_graph=True, materialize_grads=True
+        )
+        image = torch.cat([part.reshape(-1) for part in parts])
+        before, curvature = curvature, float(image.norm())
+        if curvature == 0.0 or abs(curvature - before) <= POWER_TOLERANCE * curvature:
+            break
+        direction = image / curvature
+    return curvature
