@@ -72,6 +72,16 @@ def test_ten_thousand_different_clients() -> None:
     assert kstest(scores, t(df=19).cdf).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("clients", [30, 300])
+def test_a_stationary_start_is_stationary_from_the_first_moment(clients: int) -> None:
+    """However short the time, the rounds completed in it are throughput times time on average."""
+    random = np.random.default_rng(clients)
+    fleet = Fleet(random.lognormal(0.0, 0.5, size=clients))
+    net = Network(fleet, named_routing("square-root", fleet), 2 * clients)
+    found = replicate(net, time=0.5, replicates=400, seed=1)
+    assert abs(found.rounds.z_scores(0.5 * analyze(net).throughput)) < 4
+
+
 def test_mean_relative_delay_is_m_minus_1() -> None:
     net = network(CLUSTERS, "square-root", 30)
     means = [
