@@ -10,7 +10,7 @@ from sojourn.network import Fleet, FloatArray, Network
 from sojourn.optimize.objectives import Objective
 
 FARTHEST = 60.0
-"""Bound on the softmax coordinates: a probability may be e^-120 of another, and no smaller."""
+"""Bound on the softmax coordinates around zero: a probability is e^-120 of another, or more."""
 UNREACHABLE = 1e4
 """What the logarithm of an objective is taken for where it is not defined."""
 
@@ -28,7 +28,7 @@ class Descent:
 
 def softmax(fleet: Fleet, theta: FloatArray) -> FloatArray:
     r"""Routing :math:`p_k = e^{\theta_k} / \sum_j c_j e^{\theta_j}` of each client of a class."""
-    weights = np.exp(theta - theta.max())
+    weights = np.exp(np.maximum(theta - theta.max(), -2.0 * FARTHEST))
     return np.asarray(weights / (fleet.counts @ weights), dtype=np.float64)
 
 
@@ -79,7 +79,6 @@ def lbfgs(
         theta,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-FARTHEST, FARTHEST)] * theta.size,
         callback=lambda intermediate_result: path.append(float(intermediate_result.fun)),
         options={"maxiter": most_steps, "gtol": tolerance, "ftol": 1e-15, "maxcor": 20},
     )

@@ -11,10 +11,11 @@ PACE_SETTERS = (1, 2, 3)
 """How many clients are split off together."""
 PACE_SETTER_MASS = (0.25, 0.6)
 """How much probability they get together."""
+LARGE_FLEET = 1000
+"""From so many clients on, pace-setters may hold far less and still many times an even share."""
+LARGE_FLEET_MASS = 0.01
 MOST_PLACES = 6
 """At how many places, evenly spread over the order of speed, pace-setters are tried."""
-MANY_CLASSES = 2000
-"""From here on a descent takes seconds: fewer starts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,11 @@ class Start:
     group: dict[int, int] = field(default_factory=dict)
     place: int = -1
 
+    @property
+    def number(self) -> int:
+        """How many clients set the pace."""
+        return sum(self.group.values())
+
 
 def closed_form_starts(fleet: Fleet) -> Iterator[Start]:
     """Uniform, balanced and square-root routing of the fleet as it is."""
@@ -47,25 +53,29 @@ def pace_setter_starts(fleet: Fleet, routing: FloatArray) -> Iterator[Start]:
     The bounds have minima where a few clients set the pace and hold most of the tasks; which
     clients, and how many, no descent from a symmetric point can find.
     """
-    few = fleet.classes >= MANY_CLASSES
-    number_of_places = 3 if few else MOST_PLACES
-    places = np.linspace(0, fleet.classes - 1, number_of_places).round().astype(int)
+    masses = (
+        (LARGE_FLEET_MASS, *PACE_SETTER_MASS) if fleet.size >= LARGE_FLEET else PACE_SETTER_MASS
+    )
+    places = np.linspace(0, fleet.classes - 1, MOST_PLACES).round().astype(int)
     for place in np.unique(places):
-        for number in PACE_SETTERS[: 1 if few else None]:
-            for mass in PACE_SETTER_MASS[: 1 if few else None]:
+        for number in PACE_SETTERS:
+            for mass in masses:
                 yield from pace_setters(fleet, routing, int(place), number, mass)
 
 
-def neighbouring_pace_setters(fleet: Fleet, routing: FloatArray, best: Start) -> Iterator[Start]:
-    """One client more or fewer than the pace-setters of ``best``, and those next to them in speed."""
-    number = sum(best.group.values())
-    moves = [(0, 1), (0, -1)]
-    if fleet.classes < MANY_CLASSES:
-        moves += [(-1, 0), (1, 0), (-2, 0), (2, 0)]
-    for shift, more in moves:
-        place = best.place + shift
-        if 0 <= place < fleet.classes and number + more >= 1:
-            yield from pace_setters(fleet, routing, place, number + more, PACE_SETTER_MASS[0])
+def neighbouring_pace_setters(
+    fleet: Fleet, routing: FloatArray, best: Start, step: int, tried: set[tuple[int, int]]
+) -> Iterator[Start]:
+    """One client more or fewer than the pace-setters of ``best``, and those ``step`` places away.
+
+    ``tried`` holds places and numbers that need no second descent, and gains those that are given.
+    """
+    mass = LARGE_FLEET_MASS if fleet.size >= LARGE_FLEET else PACE_SETTER_MASS[0]
+    for shift, more in ((0, 1), (0, -1), (-step, 0), (step, 0)):
+        place, number = best.place + shift, best.number + more
+        if 0 <= place < fleet.classes and number >= 1 and (place, number) not in tried:
+            tried.add((place, number))
+            yield from pace_setters(fleet, routing, place, number, mass)
 
 
 def pace_setters(

@@ -1,0 +1,68 @@
+"""A large fleet in outline: neighbours in speed as one class, to search on before the fleet itself."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from sojourn.network import Fleet, FloatArray, IntArray, Network
+from sojourn.optimize.starts import Start, pace_setters
+
+MANY_CLASSES = 200
+"""From so many classes on, starts are compared on an outline of the fleet."""
+OUTLINE_CLASSES = 50
+"""Classes of the outline, about."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """Runs of classes in the order of speed, each as one class of ``fleet``.
+
+    Run ``j`` holds the places ``edges[j]`` to ``edges[j + 1] - 1`` of the order; the slowest and
+    the fastest class are runs of their own, since they are often the best pace-setters.
+    """
+
+    whole: Fleet
+    fleet: Fleet
+    edges: IntArray
+
+    def starts(self, start: Start, ended: Network) -> Iterator[Start]:
+        """Where to descend from on the whole fleet, given a descent on the outline from ``start``.
+
+        Probabilities are interpolated between the runs' speeds; pace-setters are taken from the
+        middle and from both ends of their run.
+        """
+        setters = np.array(
+            [int(np.flatnonzero(start.parents == k)[-1]) for k in start.group], dtype=np.int64
+        )
+        others = np.setdiff1d(np.arange(start.parents.size), setters)
+        routing = self._interpolated(ended, others)
+        if setters.size == 0:
+            every = np.arange(self.whole.classes)
+            name = f"{start.name}, by way of {self.fleet.classes} classes"
+            yield Start(name, self.whole, self.whole, every, routing)
+            return
+        mass = float(ended.fleet.counts[setters] @ ended.routing[setters])
+        first, last = int(self.edges[start.place]), int(self.edges[start.place + 1]) - 1
+        for place in sorted({first, (first + last) // 2, last}):
+            yield from pace_setters(self.whole, routing, place, start.number, mass)
+
+    def _interpolated(self, ended: Network, others: IntArray) -> FloatArray:
+        speeds, p = ended.fleet.service_rates[others], ended.routing[others]
+        order = np.argsort(speeds, kind="stable")
+        logs = np.interp(np.log(self.whole.service_rates), np.log(speeds[order]), np.log(p[order]))
+        weights = np.exp(logs - logs.max())
+        return np.asarray(weights / (self.whole.counts @ weights), dtype=np.float64)
+
+
+def outline(fleet: Fleet) -> Outline:
+    """The fleet as some ``OUTLINE_CLASSES`` runs of equally many classes of like speed.
+
+    A run's rate keeps its clients' total service time: the harmonic mean.
+    """
+    order = np.argsort(fleet.service_rates, kind="stable")
+    inner = np.linspace(1, fleet.classes - 1, OUTLINE_CLASSES - 1).round().astype(np.int64)
+    edges = np.concatenate([[0], inner, [fleet.classes]])
+    counts = np.add.reduceat(fleet.counts[order], edges[:-1])
+    times = np.add.reduceat((fleet.counts / fleet.service_rates)[order], edges[:-1])
+    return Outline(fleet, Fleet(counts / times, counts), edges)
