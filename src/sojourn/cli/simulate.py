@@ -93,6 +93,7 @@ def simulate(
     from sojourn.provenance import provenance
     from sojourn.simulation.replicate import replicate
     from sojourn.simulation.simulate import simulate as simulate_network
+    from sojourn.train.progress import progress_bar
 
     network = _network(source, concurrency, routing)
     service = _law(law, law_parameter or [], trace, network.fleet)
@@ -118,7 +119,8 @@ def simulate(
         "work": work,
     }
     if out is not None:
-        schedule = simulate_network(network, folder=out, **settings)
+        with progress_bar("simulating") as advance:
+            schedule = simulate_network(network, folder=out, progress=advance, **settings)
         result["schedule"] = {
             "folder": str(out),
             "rounds": schedule.rounds,

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ def simulate(
     work: float = 1.0,
     seed: Seed = 0,
     folder: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Schedule:
     r"""Simulate who finishes when, for a number of ``rounds`` or for a virtual ``time``.
 
@@ -48,7 +49,8 @@ def simulate(
     from the product form, for exponential service; for other laws, where it is unknown, the same
     draw is a good guess) or the number of tasks of each client. The same arguments and seed give the
     same schedule everywhere. With ``folder`` the schedule goes to disk as it is made, in
-    constant memory, and comes back memory-mapped.
+    constant memory, and comes back memory-mapped; ``progress`` is then called now and then with the
+    rounds done and the rounds expected in all.
 
     Cost per round: constant for exponential routed, O(log min(n, m)) otherwise.
     Paper: Section 2.3, Algorithm 1.
@@ -76,8 +78,12 @@ def simulate(
     }
     if folder is not None:
         with ScheduleWriter(folder) as writer:
-            for piece in _pieces(run, rounds, time, CHUNK):
-                writer.append(*piece)
+            done = 0
+            for client, dispatched, times in _pieces(run, rounds, time, CHUNK):
+                writer.append(client, dispatched, times)
+                done += client.size
+                if progress is not None and done:
+                    progress(done, rounds or round(done * float(time or 0.0) / times[-1]))
             writer.finish(*run.in_flight(), **about)
         return Schedule.read(folder)
     pieces = list(_pieces(run, rounds, time, rounds or CHUNK))
