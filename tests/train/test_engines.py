@@ -10,10 +10,11 @@ from pathlib import Path
 
 import distributed
 import pytest
+from joblib import cpu_count
 from joblib.externals.loky import get_reusable_executor
 
 from sojourn.config import Table
-from sojourn.errors import InvalidInput, SojournError, UnknownName
+from sojourn.errors import InvalidFile, InvalidInput, SojournError, UnknownName
 from sojourn.train.engines import DaskEngine, LocalEngine, make_engine
 from sojourn.train.experiment import experiment_from_table
 from sojourn.train.run import run_experiment
@@ -75,8 +76,20 @@ def test_what_is_finished_is_not_run_again(tmp_path):
     assert progress.phases["runs"] == pytest.approx([400, 400])
 
 
+def test_folders_are_not_mixed(tmp_path):
+    folder = tmp_path / "out"
+    run_experiment(small(tmp_path, rounds=10), folder, LocalEngine())
+    with pytest.raises(InvalidFile, match="made by another experiment: its 'rounds' differs"):
+        run_experiment(small(tmp_path, rounds=11), folder, LocalEngine(), resume=True)
+    with pytest.raises(InvalidInput, match=r"exists and is not empty. Give another"):
+        run_experiment(small(tmp_path, rounds=10), folder, LocalEngine())
+    (folder / "experiment.toml").unlink()
+    with pytest.raises(InvalidInput, match=r"no experiment.toml to resume"):
+        run_experiment(small(tmp_path, rounds=10), folder, LocalEngine(), resume=True)
+
+
 def test_threads_are_divided_among_jobs():
-    cores = len(os.sched_getaffinity(0))
+    cores = cpu_count()
     assert LocalEngine(1).threads() == cores
     assert LocalEngine(cores).threads() == 1
     assert LocalEngine(10 * cores).threads() == 1
@@ -93,6 +106,11 @@ def test_engines_by_name():
         make_engine("local", scheduler="tcp://a:1")
     with pytest.raises(InvalidInput, match="--jobs must be at least 1"):
         make_engine("local", jobs=0)
+
+
+def test_a_scheduler_that_does_not_answer_is_said(tmp_path):
+    with pytest.raises(InvalidInput, match=r"no Dask scheduler answers at 'tcp://127.0.0.1:1'"):
+        run_experiment(small(tmp_path), tmp_path / "out", DaskEngine("tcp://127.0.0.1:1"))
 
 
 DEADLY = """

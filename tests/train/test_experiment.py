@@ -1,7 +1,10 @@
 """Experiments: what is read, what is refused, and what it means to use the same seed."""
 
 import dataclasses
+import math
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -265,6 +268,16 @@ def test_learning_rates_are_judged_by_mean_accuracy_over_time():
     assert best_learning_rate(pilots) == 0.1
     assert best_learning_rate(dict.fromkeys((0.3, 0.1), pilots[1.0])) == 0.1
     assert mean_and_error([])["mean"] is None
+    assert mean_and_error([math.nan])["mean"] is None
+
+
+def test_without_labels_learning_rates_are_judged_by_loss():
+    nothing = [math.nan, math.nan]
+    pilots = {
+        rate: [history(test_accuracy=nothing, test_loss=[1.0, loss])]
+        for rate, loss in ((0.01, 0.9), (0.1, 0.2), (1.0, 0.5))
+    }
+    assert best_learning_rate(pilots) == 0.1
 
 
 def test_pilots_try_every_rate_for_every_strategy_and_keep_the_best(tmp_path):
@@ -272,7 +285,7 @@ def test_pilots_try_every_rate_for_every_strategy_and_keep_the_best(tmp_path):
     summary = run_experiment(experiment, tmp_path / "out", LocalEngine())
     assert len(list((tmp_path / "out" / "cells").iterdir())) == 2 * 2 * 2 + 2 * 2
     for entry in summary["strategies"]:
-        scores = {pilot["learning_rate"]: pilot["mean_accuracy"] for pilot in entry["pilots"]}
+        scores = {pilot["learning_rate"]: pilot["score"] for pilot in entry["pilots"]}
         assert entry["learning_rate"] == max(scores, key=scores.get)
 
 
@@ -280,3 +293,33 @@ def test_file_names_are_safe():
     assert file_name("../../etc/passwd") == "etc-passwd"
     assert file_name("p*") == "p"
     assert file_name("..") == "strategy"
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_the_optimal_routing_for_rounds_wins_on_fashion_mnist(tmp_path):
+    """Section 4.1: n = 20, m = 100, heterogeneous split; by at least 3 points at the end."""
+    if not (Path(os.environ.get("SOJOURN_DATA") or "nowhere") / "fashion-mnist").is_dir():
+        pytest.skip("fashion-mnist is not in $SOJOURN_DATA")
+    constants = sj.LearningConstants(15.0, 1.0, 3.0, 10.0)
+    objective = sj.PerRound(constants, learning_rate=0.01, rounds=0)
+    best = sj.optimize_routing(sj.built_in_fleet("twenty"), 100, objective).network.routing
+    assert best[0] == pytest.approx(0.5145, abs=1e-4)
+    experiment = made(
+        tmp_path,
+        fleet="twenty",
+        data="fashion-mnist",
+        partition="dirichlet",
+        rounds=3000,
+        concurrency=100,
+        seeds=3,
+        batched=None,
+        strategy=[{"name": "G-optimal", "routing": best.tolist()}],
+        **{"batch-size": 128, "learning-rate": 0.01},
+    )
+    summary = run_experiment(experiment, tmp_path / "out", LocalEngine(jobs=2))
+    uniform, balanced, optimal = (
+        entry["final_accuracy"]["mean"] for entry in summary["strategies"]
+    )
+    assert optimal >= uniform + 0.03
+    assert optimal >= balanced + 0.03

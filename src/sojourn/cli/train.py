@@ -156,7 +156,7 @@ def _show(summary: Mapping[str, Any], console: Console) -> None:
         table.add_row(
             entry["name"],
             f"{entry['learning_rate']:g}",
-            _percent(entry["final_accuracy"]),
+            _final(entry),
             _percent(entry["mean_accuracy"]),
             *(_time(entry["time_to"][target], seeds) for target in targets),
             *("-" if entry[c]["mean"] is None else f"{entry[c]['mean']:.0f}" for c in counts),
@@ -178,9 +178,18 @@ def _show(summary: Mapping[str, Any], console: Console) -> None:
             )
 
 
+def _final(entry: Mapping[str, Any]) -> str:
+    """The final accuracy or, without labels, the final loss."""
+    if len(entry["diverged"]) == len(entry["seeds"]):
+        return "diverged"
+    if entry["final_accuracy"]["mean"] is None:
+        return f"loss {printed(entry['final_loss']['mean'])}"
+    return _percent(entry["final_accuracy"])
+
+
 def _percent(value: Mapping[str, float | None]) -> str:
     if value["mean"] is None:
-        return "diverged"
+        return "-"
     error = value["standard_error"]
     percent = 100 * value["mean"]
     return f"{percent:.1f}%" if error is None else f"{percent:.1f}±{100 * error:.1f}%"

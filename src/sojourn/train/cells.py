@@ -86,7 +86,8 @@ def keep(experiment: Experiment, cell: Cell, folder: Path, history: History) -> 
 def kept(experiment: Experiment, cell: Cell, folder: Path) -> History | None:
     """The history of a cell that was finished before, if it was."""
     path = cell_path(experiment, cell, folder)
-    return History.read(path)[0] if path.exists() else None
+    found = History.read(path) if path.exists() else []
+    return found[0] if found else None
 
 
 def cell_path(experiment: Experiment, cell: Cell, folder: Path) -> Path:

@@ -1,6 +1,5 @@
 """Where cells are run: in this process, in several, or on a Dask cluster."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +45,9 @@ class LocalEngine:
 
     def threads(self) -> int:
         """The cores, divided among the jobs."""
-        return max(1, len(os.sched_getaffinity(0)) // self.jobs)
+        from joblib import cpu_count
+
+        return max(1, cpu_count() // self.jobs)
 
     def run(
         self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance

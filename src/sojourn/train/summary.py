@@ -16,24 +16,35 @@ Pilots = Mapping[float, Sequence[History]]
 
 
 def mean_and_error(values: Sequence[float]) -> dict[str, float | None]:
-    r"""Mean and standard error :math:`s/\sqrt{N}`; ``None`` where there are too few values.
+    r"""Mean and standard error :math:`s/\sqrt{N}`; ``None`` where they do not exist.
 
     >>> mean_and_error([1.0, 3.0])
     {'mean': 2.0, 'standard_error': 1.0}
     >>> mean_and_error([5.0])
     {'mean': 5.0, 'standard_error': None}
     """
-    if not values:
+    if not values or not np.isfinite(values).all():
         return {"mean": None, "standard_error": None}
     error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
     return {"mean": float(np.mean(values)), "standard_error": error}
 
 
 def pilot_score(histories: Sequence[History]) -> float:
-    """What learning rates are judged by: mean accuracy over time; minus infinity if one diverged."""
+    """What learning rates are judged by: mean accuracy over time; minus infinity if one diverged.
+
+    Where there are no labels, minus the mean test loss over time.
+    """
     if any(history.diverged_at is not None for history in histories):
         return -math.inf
-    return float(np.mean([history.mean_accuracy for history in histories]))
+    score = float(np.mean([history.mean_accuracy for history in histories]))
+    return score if math.isfinite(score) else -float(np.mean([_mean_loss(h) for h in histories]))
+
+
+def _mean_loss(history: History) -> float:
+    if history.time[-1] <= history.time[0]:
+        return float(history.test_loss[-1])
+    area = float(np.trapezoid(history.test_loss, history.time))
+    return area / float(history.time[-1] - history.time[0])
 
 
 def best_learning_rate(pilots: Pilots) -> float:
@@ -62,6 +73,7 @@ def summarize_strategy(
         "learning_rate": learning_rate,
         "final_accuracy": mean_and_error([history.final_accuracy for history in good]),
         "mean_accuracy": mean_and_error([history.mean_accuracy for history in good]),
+        "final_loss": mean_and_error([float(h.test_loss[-1]) for h in good]),
         "time_to": {f"{target:g}": _time_to(histories, target) for target in targets},
         "rounds": mean_and_error([float(h.round[-1]) for h in good]),
         "time": mean_and_error([float(h.time[-1]) for h in good]),
@@ -101,7 +113,7 @@ def _pilot_entry(rate: float, runs: Sequence[History]) -> dict[str, Any]:
     score = pilot_score(runs)
     return {
         "learning_rate": rate,
-        "mean_accuracy": score if math.isfinite(score) else None,
+        "score": score if math.isfinite(score) else None,
         "diverged": [
             {"seed": run.seed, "round": run.diverged_at}
             for run in runs
