@@ -59,7 +59,9 @@ class Server:
 
     def __init__(self, grid, data):
         self.grid, self.data = grid, data
-        self.nodes = sorted(grid.get_node_ids())
+        while len(nodes := sorted(grid.get_node_ids())) < CLIENTS:
+            time.sleep(POLL_SECONDS)
+        self.nodes = nodes
         self.queues = [collections.deque() for _ in self.nodes]
         self.out, self.busy, self.sent = {}, set(), collections.Counter()
 

@@ -31,7 +31,7 @@ class Batches:
         self.batch_size = batch_size
         self._sizes = sizes
         self._offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
-        self._blocks: dict[int, tuple[int, Tensor]] = {}
+        self._blocks: dict[int, tuple[int, tuple[Tensor, ...]]] = {}
 
     def indices(self, client: int, number: int) -> Tensor:
         """The samples of batch ``number`` of ``client``, shape ``(batch_size,)``."""
@@ -49,7 +49,7 @@ class Batches:
     def _sequence(self, client: int, number: int, purpose: int) -> np.random.SeedSequence:
         return np.random.SeedSequence([self.seed, client, number], spawn_key=(purpose,))
 
-    def _draw(self, client: int, block: int) -> Tensor:
+    def _draw(self, client: int, block: int) -> tuple[Tensor, ...]:
         generator = np.random.default_rng(self._sequence(client, block, _BATCHES))
         size, shape = self._sizes[client], (BLOCK, self.batch_size)
         if size < self.batch_size:
@@ -58,7 +58,7 @@ class Batches:
             order = self._offsets[client] + np.arange(size)
             picked = np.empty(shape, dtype=np.int64)
             _pick(order, generator.integers(np.arange(self.batch_size), size, size=shape), picked)
-        return torch.from_numpy(picked)
+        return torch.from_numpy(picked).unbind()
 
 
 def check_seed(seed: int) -> int:

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -106,7 +108,7 @@ class Problem:
     def trained_model(self, weights: Any) -> nn.Module:
         """A copy of the model with these weights, for instance ``history.weights``."""
         model = copy.deepcopy(self._model).eval()
-        flat = torch.as_tensor(weights, dtype=self._flat.dtype)
+        flat = torch.as_tensor(weights, dtype=self._initial.dtype)
         trainable = [p for p in model.parameters() if p.requires_grad]
         parts = torch.split(flat, [p.numel() for p in trainable])
         with torch.no_grad():
@@ -150,6 +152,13 @@ class Problem:
         self, weights: Any, client: int, number: int, seed: int
     ) -> tuple[float, Tensor]:
         """The mean loss on batch ``number`` of ``client``, and its gradient."""
+        loss, gradient = self.loss_and_array(weights, client, number, seed)
+        return loss, torch.from_numpy(gradient)
+
+    def loss_and_array(
+        self, weights: Any, client: int, number: int, seed: int
+    ) -> tuple[float, NDArray[np.floating]]:
+        """The same with the gradient as a NumPy array, which costs less to make."""
         x, y = self.batch(client, number, seed)
         self._set(weights, training=True)
         if self.stochastic:
@@ -157,9 +166,9 @@ class Problem:
                 loss = self.loss(self._outputs(x), y)
         else:
             loss = self.loss(self._outputs(x), y)
-        self._gradient.zero_()
+        self._gradient_array.fill(0)
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.item(), self._gradient.clone()
+        return loss.item(), self._gradient_array.copy()
 
     def local_difference(
         self,
@@ -217,7 +226,7 @@ class Problem:
         return total / len(y), correct / len(y) if labelled else float("nan")
 
     def __getstate__(self) -> dict[str, Any]:
-        scratch = ("_flat", "_flat_array", "_gradient", "_steps")
+        scratch = ("_flat_array", "_gradient_array", "_steps")
         state = {k: v for k, v in self.__dict__.items() if k not in scratch}
         return {**state, "_model": self.trained_model(self._initial), "_batches": None}
 
@@ -242,10 +251,10 @@ class Problem:
                     "track_running_stats=False, or group normalisation."
                 )
         self._initial = torch.cat([p.detach().reshape(-1) for p in parameters])
-        self._flat, self._gradient = self._initial.clone(), torch.zeros_like(self._initial)
-        self._flat_array = self._flat.numpy()
+        flat, gradients = self._initial.clone(), torch.zeros_like(self._initial)
+        self._flat_array, self._gradient_array = flat.numpy(), gradients.numpy()
         sizes = [p.numel() for p in parameters]
-        parts = torch.split(self._flat, sizes), torch.split(self._gradient, sizes)
+        parts = torch.split(flat, sizes), torch.split(gradients, sizes)
         for parameter, part, gradient in zip(parameters, *parts, strict=True):
             parameter.data = part.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)

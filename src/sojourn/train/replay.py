@@ -130,6 +130,7 @@ class Replay:
         self.spacing = evaluation_spacing(
             schedule.rounds, len(problem.test_set[1]), problem.batch_size * rule.local_steps
         )
+        self._rounds = schedule.rounds
         self._dispatched = np.asarray(schedule.dispatched)
         self._ordinals = task_ordinals(np.asarray(schedule.client))
         self._last_uses = last_uses(self._dispatched)
@@ -166,7 +167,7 @@ class Replay:
         """Take ``position`` to the end of the schedule, or to where the run diverges."""
         workers = self._workers(position.batched)
         limit = self._longest_run()
-        begun, rounds = position.round, self.schedule.rounds
+        begun, rounds = position.round, self._rounds
         next_progress = 0.0
         while position.round < rounds and position.diverged_at is None:
             end = run_end(self._dispatched, position.round, workers.longest_run(limit))
@@ -203,13 +204,13 @@ class Replay:
             "concurrency": self.schedule.network.concurrency,
         }
         for i, (loss, update) in enumerate(workers.results(tasks)):
-            version, client = sent[i], clients[i]
-            staleness = state.version - version.number
-            position.round += 1
+            (weights, number), client = sent[i], clients[i]
+            staleness = state.version - number
+            position.round = done = start + i + 1
             if not math.isfinite(loss):
-                position.diverged_at = position.round
+                position.diverged_at = done
                 return
-            arrival = Arrival(update, version.weights, self._routing[client], staleness, client)
+            arrival = Arrival(update, weights, self._routing[client], staleness, client)
             after = rule.apply(state, arrival, **options)
             rows.tasks += 1
             rows.loss += loss
@@ -218,10 +219,10 @@ class Replay:
                 rows.staleness += staleness
             position.state = state = after
             if needed[i]:
-                live[position.round] = Version(state.weights, state.version)
+                live[done] = Version(state.weights, state.version)
             if releases[i]:
                 del live[sent_at[i]]
-            if position.round % self.spacing == 0 or position.round == self.schedule.rounds:
+            if done % self.spacing == 0 or done == self._rounds:
                 self._evaluate(position)
                 if position.diverged_at is not None:
                     return

@@ -45,13 +45,13 @@ class PlainTasks:
         problem, rule, seed = self._problem, self._rule, self._seed
         for client, ordinal, sent in tasks:
             if rule.sends == "gradient":
-                loss, update = problem.loss_and_gradient(sent, client, ordinal, seed)
+                yield problem.loss_and_array(sent, client, ordinal, seed)
             else:
                 steps, rate, pull = rule.local_steps, self._rate, rule.proximal
                 loss, update = problem.loss_and_difference(
                     sent, client, ordinal, seed, steps, rate, proximal=pull
                 )
-            yield loss, update.numpy()
+                yield loss, update.numpy()
 
 
 class BatchedTasks:
