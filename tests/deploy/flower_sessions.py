@@ -71,11 +71,11 @@ class Session:
         }
         return self.flower.run(self.app, {**given, **config})
 
-    def wait_for(self, run: Path, updates: int, seconds: float = 150.0) -> None:
+    def wait_for(self, run: Path, updates: int, seconds: float = 600.0) -> None:
         """Wait until so many updates were applied."""
         self._wait(run, lambda status: status.get("updates", 0) >= updates, seconds)
 
-    def wait_until_finished(self, run: Path, seconds: float = 200.0) -> None:
+    def wait_until_finished(self, run: Path, seconds: float = 600.0) -> None:
         self._wait(run, lambda status: status["phase"] == "finished", seconds)
 
     def _wait(self, run: Path, condition: Any, seconds: float) -> None:

@@ -89,10 +89,12 @@ class LocalFlower:
         command += ["--port", str(free_port()), "--node-config", settings]
         self.processes.start(name or f"client-{client}", command)
 
-    def run(self, app: Path, config: Mapping[str, Any]) -> int:
+    def run(self, app: Path, config: Mapping[str, Any], arguments: Sequence[str] = ()) -> int:
         """Submit a run of the app, with ``config`` over its own; the number of the run."""
         pairs = " ".join(f"{key}={_toml(value)}" for key, value in config.items())
-        said = self.flwr("run", str(app), "local", "--run-config", pairs, "--format", "json")
+        said = self.flwr(
+            "run", str(app), "local", "--run-config", pairs, *arguments, "--format", "json"
+        )
         answer = _json_in(said)
         if not answer.get("success"):
             raise SojournError(f"Flower did not take the app: {answer.get('error-message', said)}")

@@ -13,6 +13,17 @@ FloatArray = NDArray[np.float64]
 POLICIES = ("routed", "finisher", "idle", "shuffled")
 
 
+def check_policy(policy: str) -> None:
+    """Raise unless ``policy`` is one that the dispatcher can follow."""
+    if policy == "synchronous":
+        raise InvalidInput(
+            "a synchronous rule waits for whole cohorts, which the dispatcher does not do. Choose "
+            f"a rule whose policy is one of: {', '.join(POLICIES)}."
+        )
+    if policy not in POLICIES:
+        raise UnknownName("dispatch policy", policy, POLICIES)
+
+
 class Router:
     """Draws clients among the living.
 
@@ -24,13 +35,7 @@ class Router:
     """
 
     def __init__(self, routing: FloatArray, *, policy: str, random: np.random.Generator) -> None:
-        if policy not in POLICIES:
-            if policy == "synchronous":
-                raise InvalidInput(
-                    "a synchronous rule waits for whole cohorts, which the dispatcher does not "
-                    f"do. Choose a rule whose policy is one of: {', '.join(POLICIES)}."
-                )
-            raise UnknownName("dispatch policy", policy, POLICIES)
+        check_policy(policy)
         self.policy = policy
         self.random = random
         self.living: list[int] = []

@@ -1,0 +1,134 @@
+"""``sojourn deploy`` as a user types it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sojourn.history import History
+from tests.cli.conftest import Finished
+from tests.deploy.flower_sessions import flower_processes
+
+Run = Callable[..., Finished]
+
+
+def test_init_writes_an_app_that_can_be_read(run: Run, tmp_path: Path) -> None:
+    done = run("deploy", "init", "my-app")
+    assert done.code == 0
+    assert "sojourn deploy local my-app" in done.out
+    table = tomllib.loads((tmp_path / "my-app" / "pyproject.toml").read_text())
+    config = table["tool"]["flwr"]["app"]["config"]
+    assert all("_" not in key for key in config)
+    for name in ("README.md", "federated/task.py", "federated/server_app.py"):
+        assert (tmp_path / "my-app" / name).exists()
+
+
+def test_the_template_says_every_setting_and_its_default(tmp_path: Path) -> None:
+    from dataclasses import fields
+
+    from sojourn.deploy.initialise import write_app
+    from sojourn.deploy.local import app_config, task_folder
+    from sojourn.deploy.settings import Settings, read_settings
+
+    write_app(tmp_path / "app")
+    config = app_config(tmp_path / "app")
+    settings = read_settings(config, task_folder(tmp_path / "app"))
+    names = {field.name for field in fields(Settings)} - {"network", "rates_known"}
+    assert {key.replace("-", "_") for key in config} == names | {"fleet"}
+    least = {key: config[key] for key in ("clients", "updates", "concurrency", "learning-rate")}
+    bare = read_settings(least, tmp_path)
+    for name in names - {"routing"}:
+        assert getattr(settings, name) == getattr(bare, name)
+
+
+def test_init_keeps_out_of_a_folder_that_is_in_use(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    done = run("deploy", "init", ".")
+    assert done.code == 2
+    assert "not empty" in done.error
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "said"),
+    [
+        (("patience = 3", "patienc = 3"), (), "did you mean 'patience'"),
+        (("updates = 200", "updates = 0"), (), "'updates' must be at least 1; it is 0"),
+        (('routing = "uniform"', 'routing = "balanced"'), (), "adapt = true"),
+        (('rule = "generalized-async-sgd"', 'rule = "fedavg"'), (), "synchronous"),
+        (('plan = ""', 'plan = "plan.toml"'), (), "leave these two out"),
+        (("", ""), ("--clients", "0"), "'clients' must be at least 1"),
+        (("", ""), ("--pause", "1,2"), "it has 2"),
+        (("", ""), ("--pause", "soon"), "it is 'soon'"),
+        (("", ""), ("--resume",), "holds no checkpoint"),
+    ],
+)
+def test_mistakes_are_said_before_anything_starts(
+    run: Run, tmp_path: Path, change: tuple[str, str], arguments: tuple[str, ...], said: str
+) -> None:
+    run("deploy", "init", "app")
+    path = tmp_path / "app" / "pyproject.toml"
+    path.write_text(path.read_text().replace(*change))
+    done = run("deploy", "local", "app", *arguments)
+    assert done.code == 2
+    assert said in done.error
+    assert "Traceback" not in done.error
+    assert not (tmp_path / "app-run").exists()
+
+
+def test_a_folder_that_is_no_app_is_said(run: Run) -> None:
+    done = run("deploy", "local", ".")
+    assert done.code == 2
+    assert "sojourn deploy init DIR" in done.error
+
+
+@pytest.mark.flower
+@pytest.mark.xdist_group("flower")
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(shutil.which("ps") is None, reason="the command ps is not installed")
+def test_local_runs_stops_on_interruption_and_resumes(run: Run, tmp_path: Path) -> None:
+    """The template as it is written, with torch: interrupted after two updates, then resumed."""
+    before = flower_processes()
+    home = tmp_path / "home"
+    home.mkdir()
+    run("deploy", "init", "app")
+    pyproject = tmp_path / "app" / "pyproject.toml"
+    quick = pyproject.read_text().replace("checkpoint-seconds = 30.0", "checkpoint-seconds = 1.0")
+    pyproject.write_text(quick)
+    command = [sys.executable, "-m", "sojourn", "deploy", "local", "app", "--clients", "2"]
+    environment = {**os.environ, "HOME": str(home), "COLUMNS": "200"}
+    with (tmp_path / "said.txt").open("w") as said:
+        child = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=said, stdout=said)
+    status = tmp_path / "app-run" / "status.json"
+    patience = time.monotonic() + 600
+    while not status.exists() or json.loads(status.read_text()).get("updates", 0) < 2:
+        assert time.monotonic() < patience
+        assert child.poll() is None, (tmp_path / "said.txt").read_text()
+        time.sleep(0.5)
+    time.sleep(2.0)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 130
+    assert "--resume" in (tmp_path / "said.txt").read_text()
+    assert flower_processes() <= before
+
+    done = run(
+        "deploy", "local", "app", "--clients", "2", "--updates", "6", "--resume", timeout=900
+    )
+    assert done.code == 0, done.error
+    assert flower_processes() <= before
+    assert not (home / ".flwr").exists()
+    deployed, predicted = History.read(tmp_path / "app-run" / "history.jsonl")
+    assert (deployed.clock, predicted.clock) == ("real", "virtual")
+    assert deployed.round[-1] == predicted.round[-1] == 6
+    summary = json.loads((tmp_path / "app-run" / "summary.json").read_text())
+    assert [entry["name"] for entry in summary["strategies"]] == ["deployed", "predicted"]
+    shown = run("report", "app-run")
+    assert shown.code == 0, shown.error
