@@ -1,0 +1,183 @@
+"""What the dispatcher does in each case that a fleet can bring about."""
+
+import numpy as np
+import pytest
+
+from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deploy.tasks import Actions
+from sojourn.errors import InvalidInput, UnknownName
+from sojourn.rules import FedAvg, GeneralizedAsyncSGD
+from tests.deploy.virtual_clock import VirtualClients
+
+
+def make(**options: object) -> Dispatcher:
+    settings: dict[str, object] = {
+        "rule": GeneralizedAsyncSGD(),
+        "routing": [0.2, 0.3, 0.5],
+        "concurrency": 6,
+        "learning_rate": 0.1,
+    }
+    return Dispatcher(np.zeros(2), **{**settings, **options})  # type: ignore[arg-type]
+
+
+def started(**options: object) -> Dispatcher:
+    server = make(**options)
+    for client in range(3):
+        server.joined(client, now=0.0)
+    server.start(now=0.0)
+    return server
+
+
+def said(actions: Actions) -> str:
+    return "\n".join(event.detail for event in actions.events)
+
+
+def test_the_first_tasks_are_spread_evenly() -> None:
+    server = started(concurrency=7)
+    assert [len(c.out) + len(c.queue) for c in server.clients] == [3, 2, 2]
+    assert [len(c.out) for c in server.clients] == [1, 1, 1]
+
+
+def test_p_is_renormalised_over_the_living_and_n_counts_them() -> None:
+    server = started()
+    actions = server.left(2, now=1.0)
+    assert server.counts.lost == 2
+    moved = [task for task in server.tasks.values() if task.number >= 6]
+    assert len(moved) == 2
+    for task in moved:
+        assert task.clients == 2
+        assert task.probability == pytest.approx({0: 0.4, 1: 0.6}[task.client])
+    assert "client 2" in said(actions)
+
+
+def test_every_update_is_divided_by_n_and_p_as_of_its_dispatch() -> None:
+    server = started(concurrency=3)
+    server.left(2, now=1.0)
+    server.router.change(np.array([0.9, 0.05, 0.05]))
+    before = server.state.weights
+    server.completed(0, np.ones(2), now=2.0)
+    np.testing.assert_allclose(server.state.weights, before - 0.1 / (3 * 0.2))
+
+
+def test_steps_follow_the_average_of_the_living_clients() -> None:
+    """Client i always sends e_i; after a death the mean step is the living clients' average."""
+    server = Dispatcher(
+        np.zeros(3),
+        rule=GeneralizedAsyncSGD(),
+        routing=[0.2, 0.3, 0.5],
+        concurrency=4,
+        learning_rate=1.0,
+        seed=5,
+    )
+    world = VirtualClients(server, [1.0, 1.0, 1.0], seed=6, update=lambda t: np.eye(3)[t.client])
+    world.begin()
+    world.take(server.left(1, now=world.now))
+    world.inbox[1].clear()
+    world.done = [entry for entry in world.done if entry[1] != 1]
+    begun = 50
+    for _ in range(begun):
+        world.step()
+    weights, count = server.state.weights, 4000
+    for _ in range(count):
+        world.step()
+    mean_step = (weights - server.state.weights) / count
+    error = np.array([1.0, 0.0, 0.7]) / np.sqrt(count)
+    assert (np.abs(mean_step - [0.5, 0.0, 0.5]) <= 4 * error).all()
+
+
+def test_without_clients_tasks_are_held_until_one_joins() -> None:
+    server = make()
+    assert server.start(now=0.0).send == []
+    assert server.held == 6
+    actions = server.joined(1, now=5.0)
+    assert [task.client for task in actions.send] == [1]
+    assert server.held == 0
+    for client in (1,):
+        server.left(client, now=6.0)
+    assert server.held == 6
+    assert server.versions.uses() == {}
+
+
+def test_a_late_reply_is_dropped_and_brings_the_client_back() -> None:
+    server = started()
+    actions = server.tick(now=100.0)
+    assert server.living == []
+    assert server.held == 6
+    assert said(actions).count("no answer within 60.0 s") == 3
+    back = server.completed(0, np.ones(2), now=101.0, client=0)
+    assert server.counts.late == 1
+    assert server.counts.used == 0
+    assert server.living == [0]
+    assert back.send
+    assert "late or second reply to task 0" in said(back)
+
+
+def test_a_second_reply_is_dropped() -> None:
+    server = started()
+    server.completed(0, np.ones(2), now=1.0, client=0)
+    weights = server.state.weights
+    server.completed(0, np.ones(2), now=1.1, client=0)
+    assert server.state.weights is weights
+    assert (server.counts.used, server.counts.late) == (1, 1)
+
+
+@pytest.mark.parametrize("number", [-1, 6, 10**9])
+def test_a_reply_to_a_task_that_was_never_sent_is_refused(number: int) -> None:
+    server = started()
+    actions = server.completed(number, np.ones(2), now=1.0, client=0)
+    assert server.counts.unknown == 1
+    assert "client 0" in said(actions)
+    assert len(server.tasks) == 6
+
+
+def test_a_reply_to_another_clients_task_is_refused() -> None:
+    server = started()
+    server.completed(1, np.ones(2), now=1.0, client=0)
+    assert server.counts.unknown == 1
+    assert server.counts.used == 0
+    assert 1 in server.tasks
+
+
+def test_a_client_that_fails_repeatedly_is_set_aside_and_asked_again() -> None:
+    server = started()
+    now = 0.0
+    for _ in range(3):
+        now += 1.0
+        number = server.clients[0].out[0] if server.clients[0].out else None
+        while number is None:
+            other = next(c for c in server.clients[1:] if c.out)
+            server.completed(other.out[0], np.ones(2), now=now)
+            number = server.clients[0].out[0] if server.clients[0].out else None
+        server.failed(number, now=now, reason="out of memory")
+    assert server.clients[0].status == "aside"
+    assert server.living == [1, 2]
+    assert server.tick(now + 29.0).probe == []
+    assert server.tick(now + 31.0).probe == [0]
+    server.answered(0, now=now + 32.0)
+    assert server.living == [0, 1, 2]
+
+
+def test_a_restarted_client_gets_its_messages_again() -> None:
+    server = started(depth=2)
+    out = list(server.clients[0].out)
+    actions = server.joined(0, now=3.0)
+    assert [task.number for task in actions.send] == out
+    assert server.counts.lost == 0
+
+
+def test_synchronous_rules_are_turned_down_with_advice() -> None:
+    with pytest.raises(InvalidInput, match="waits for whole cohorts"):
+        make(rule=FedAvg())
+    with pytest.raises(UnknownName, match="did you mean 'routed'"):
+        make(policy="router")
+
+
+def test_wrong_settings_are_said() -> None:
+    with pytest.raises(InvalidInput, match="depth"):
+        make(depth=0)
+    with pytest.raises(InvalidInput, match="over 3 clients"):
+        make(service_rates=[1.0])
+    with pytest.raises(InvalidInput, match="positive probability"):
+        make(routing=[0.5, 0.0, 0.5])
+    with pytest.raises(InvalidInput, match="started before"):
+        started().start(now=1.0)

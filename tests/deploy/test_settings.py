@@ -1,0 +1,100 @@
+"""Run configurations: what they mean, and what is said about wrong ones."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sojourn.bounds import LearningConstants
+from sojourn.deploy.settings import Settings, read_settings
+from sojourn.errors import InvalidFile, UnknownName
+from sojourn.network import Fleet
+from sojourn.optimize import PerTime, plan
+from sojourn.rules import FedBuff
+from tests.deploy.test_rates import dispatcher
+from tests.deploy.virtual_clock import VirtualClients
+
+LEAST = {"clients": 3, "updates": 10, "learning-rate": 0.1}
+
+
+def read(folder: Path, **config: Any) -> Settings:
+    return read_settings({**LEAST, **{k.replace("_", "-"): v for k, v in config.items()}}, folder)
+
+
+def write_plan(folder: Path, rates: list[float]) -> None:
+    objective = PerTime(LearningConstants(15, 1, 3, 10), learning_rate=0.01, rounds=0)
+    plan(Fleet(rates), objective, concurrency=6).write(folder / "plan.toml")
+
+
+def test_little_must_be_said(tmp_path: Path) -> None:
+    settings = read(tmp_path)
+    assert settings.concurrency == 3
+    assert settings.rule.name == "generalized-async-sgd"
+    assert settings.network.client_routing.tolist() == pytest.approx([1 / 3] * 3)
+    assert settings.replan() is None
+
+
+def test_a_rule_may_be_a_table_and_own_keys_are_let_be(tmp_path: Path) -> None:
+    config = {"rule.name": "fedbuff", "rule.buffer-size": 4, "task.hidden": 32}
+    settings = read_settings({**LEAST, **config}, tmp_path)
+    assert settings.rule == FedBuff(buffer_size=4)
+
+
+def test_a_plan_gives_fleet_routing_concurrency_and_rate(tmp_path: Path) -> None:
+    write_plan(tmp_path, [0.1, 0.5, 1.0])
+    settings = read_settings({"clients": 3, "updates": 10, "plan": "plan.toml"}, tmp_path)
+    assert settings.concurrency == 6
+    assert settings.learning_rate == 0.01
+    assert settings.rates_known
+    p = settings.network.client_routing
+    assert p[0] < p[1] < p[2]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"updates": 0}, "'updates' must be at least 1; it is 0"),
+        ({"depht": 2}, "did you mean 'depth'"),
+        ({"learning_rate": -1.0}, "'learning-rate' must be positive"),
+        ({"fleet": "fleet.csv"}, "the fleet has 2"),
+        ({"fleet": "absent.csv"}, "cannot be read"),
+        ({"routing": "balanced"}, "adapt = true"),
+        ({"plan": "plan.toml", "routing": "uniform"}, "leave these two out"),
+        ({"adapt": "yes"}, "'adapt' must be true or false"),
+    ],
+)
+def test_mistakes_are_said(tmp_path: Path, config: dict[str, Any], said: str) -> None:
+    (tmp_path / "fleet.csv").write_text("service_rate\n1\n2\n")
+    with pytest.raises(InvalidFile, match=said):
+        read(tmp_path, **config)
+
+
+def test_unknown_rules_and_routings_are_said(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'fedasync'"):
+        read(tmp_path, rule="fedasyn")
+    with pytest.raises(UnknownName, match="did you mean 'balanced'"):
+        read(tmp_path, routing="balancd", adapt=True)
+
+
+def test_adapting_a_plan_moves_its_routing_after_a_slowdown(tmp_path: Path) -> None:
+    """The plan's own objective, optimised again at estimated speeds, within 30 completions."""
+    write_plan(tmp_path, [0.5, 0.5, 0.5])
+    settings = read_settings(
+        {"clients": 3, "updates": 10, "plan": "plan.toml", "adapt": True}, tmp_path
+    )
+    replan = settings.replan()
+    assert replan is not None
+    ideal = replan(np.array([0.05, 0.5, 0.5]))
+    server = dispatcher(replan=replan, replan_every=20)
+    world = VirtualClients(server, [2.0, 2.0, 2.0], seed=2)
+    world.begin()
+    for _ in range(200):
+        world.step()
+    before = server.router.routing[0]
+    assert ideal[0] < 0.7 * before
+    world.seconds[0] = 20.0
+    completions = world.completions[0]
+    while server.router.routing[0] > (before + ideal[0]) / 2:
+        world.step()
+        assert world.completions[0] - completions <= 30
