@@ -33,7 +33,9 @@ Replan = Callable[[FloatArray], FloatArray]
 """From the estimated service rates of all clients to a new routing."""
 
 UNKNOWN_RATE = 0.1
-"""Tasks a second, where nobody has said better."""
+"""Tasks a second, where nobody has said better; it is soon overruled."""
+
+KNOWN_WEIGHT, UNKNOWN_WEIGHT = 1.0, 0.1
 
 
 class Dispatcher:
@@ -90,10 +92,14 @@ class Dispatcher:
         self.router = Router(np.asarray(routing), policy=policy or rule.policy, random=self.random)
         n = self.router.routing.size
         rates = np.full(n, UNKNOWN_RATE) if service_rates is None else np.asarray(service_rates)
+        weight = UNKNOWN_WEIGHT if service_rates is None else KNOWN_WEIGHT
         labels = [f"client {i}" for i in range(n)] if names is None else list(names)
         if rates.shape != (n,) or len(labels) != n:
             raise InvalidInput(f"routing is over {n} clients; service rates or names are not")
-        self.clients = [Client(i, labels[i], RateEstimate.prior(float(rates[i]))) for i in range(n)]
+        self.clients = [
+            Client(i, labels[i], RateEstimate.prior(float(rates[i]), weight=weight))
+            for i in range(n)
+        ]
         self.screen = Screen(size=weights.size, clients=n, largest_ratio=largest_ratio)
         self.deadlines = Deadlines() if deadlines is None else deadlines
         self.versions = Versions()

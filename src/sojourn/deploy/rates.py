@@ -68,9 +68,9 @@ class RateEstimate:
     faster: _Evidence = field(default_factory=_Evidence)
 
     @classmethod
-    def prior(cls, rate: float) -> "RateEstimate":
-        """One task's worth of belief in ``rate``."""
-        return cls(shape=1.0, seconds=1.0 / rate)
+    def prior(cls, rate: float, *, weight: float = 1.0) -> "RateEstimate":
+        """As much belief in ``rate`` as ``weight`` tasks would give."""
+        return cls(shape=weight, seconds=weight / rate)
 
     def rate(self, running: float = 0.0) -> float:
         """The posterior mean, with a task that has been running for ``running`` seconds."""
