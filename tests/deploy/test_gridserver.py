@@ -95,17 +95,17 @@ class Deployment:
 
 
 def test_a_run_trains_and_keeps_order(tmp_path: Path) -> None:
-    deployment = Deployment(tmp_path)
+    deployment = Deployment(tmp_path, updates=65)
     deployment.run()
     deployment.check_accounts()
-    assert deployment.dispatcher.counts.used == 60
+    assert deployment.dispatcher.counts.used == 65
     assert deployment.accuracy() > 0.9
     for client in range(3):
         ordinals = [t["ordinal"] for t in deployment.tasks() if t["client"] == client]
         assert ordinals == list(range(len(ordinals)))
     history = deployment.journal.history()
     assert history.clock == "real"
-    assert history.round.tolist() == [0, 10, 20, 30, 40, 50, 60]
+    assert history.round.tolist() == [0, 10, 20, 30, 40, 50, 60, 65]
     assert np.isfinite(history.train_loss[1:]).all()
 
 

@@ -85,6 +85,8 @@ class GridServer:
         while self.dispatcher.counts.used < self.settings.updates:
             self.poll("running")
             self._sleep(POLL_SECONDS)
+        if self._evaluated_at < self.dispatcher.counts.used:
+            self.journal.evaluate(self.elapsed)
         self.journal.checkpoint(self.elapsed)
         self.journal.status(self.elapsed, "comparing with the prediction")
 
