@@ -1,5 +1,6 @@
 """Where cells are run: in this process, in several, or on a Dask cluster."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,7 @@ class LocalEngine:
         )
         job = delayed(_run_in_process)
         try:
-            yield from parallel(job(experiment, cell, folder) for cell in cells)
+            yield from parallel(job(experiment, cell, folder, os.getpid()) for cell in cells)
         except TerminatedWorkerError as error:
             raise SojournError(
                 "a worker process ended unexpectedly, perhaps for want of memory. What was "
@@ -130,8 +131,14 @@ def make_engine(name: str, *, jobs: int = 1, scheduler: str | None = None) -> En
     return DaskEngine(scheduler)
 
 
-def _run_in_process(experiment: Experiment, cell: Cell, folder: Path) -> tuple[Cell, History]:
-    return cell, run_and_keep(experiment, cell, folder)
+def _run_in_process(
+    experiment: Experiment, cell: Cell, folder: Path, parent: int
+) -> tuple[Cell, History]:
+    def stop_when_orphaned(done: int, total: int) -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return cell, run_and_keep(experiment, cell, folder, stop_when_orphaned)
 
 
 def _reporter(cell: Cell, advance: Advance) -> Callable[[int, int], None]:
