@@ -120,14 +120,14 @@ def test_local_runs_stops_on_interruption_and_resumes(run: Run, tmp_path: Path) 
     assert flower_processes() <= before
 
     done = run(
-        "deploy", "local", "app", "--clients", "2", "--updates", "6", "--resume", timeout=900
+        "deploy", "local", "app", "--clients", "2", "--updates", "5", "--resume", timeout=900
     )
     assert done.code == 0, done.error
     assert flower_processes() <= before
     assert not (home / ".flwr").exists()
     deployed, predicted = History.read(tmp_path / "app-run" / "history.jsonl")
     assert (deployed.clock, predicted.clock) == ("real", "virtual")
-    assert deployed.round[-1] == predicted.round[-1] == 6
+    assert deployed.round[-1] == predicted.round[-1] == 5
     summary = json.loads((tmp_path / "app-run" / "summary.json").read_text())
     assert [entry["name"] for entry in summary["strategies"]] == ["deployed", "predicted"]
     shown = run("report", "app-run")

@@ -60,10 +60,11 @@ class Session:
         config = "hostile=true" if client == self.hostile else ""
         self.flower.start_supernode(client, pause=self.pauses[client], config=config)
 
-    def submit(self, run: Path, updates: int, **config: Any) -> int:
+    def submit(self, run: Path, updates: int, *, clients: int = 3, **config: Any) -> int:
+        """Start a run; nodes of clients beyond ``clients`` are strangers to it."""
         (run / "status.json").unlink(missing_ok=True)
         given = {
-            "clients": len(self.pauses),
+            "clients": clients,
             "updates": updates,
             "learning-rate": LEARNING_RATE,
             "run-folder": str(run),
@@ -77,6 +78,9 @@ class Session:
 
     def wait_until_finished(self, run: Path, seconds: float = 600.0) -> None:
         self._wait(run, lambda status: status["phase"] == "finished", seconds)
+
+    def wait_while(self, run: Path, condition: Any, seconds: float = 600.0) -> None:
+        self._wait(run, lambda status: not condition(status), seconds)
 
     def _wait(self, run: Path, condition: Any, seconds: float) -> None:
         def reached() -> bool:

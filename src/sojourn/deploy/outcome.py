@@ -118,5 +118,8 @@ def write_outcome(
     with replacing(folder / "summary.json") as temporary:
         summary = summarize(experiment, entries, origin)
         temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    if settings.plan is not None:
+        with replacing(folder / "plans" / f"{STRATEGY}.toml") as temporary:
+            temporary.write_text(settings.plan.read_text(encoding="utf-8"), encoding="utf-8")
     with replacing(folder / "weights.npy") as temporary, temporary.open("wb") as file:
         np.save(file, dispatcher.state.weights, allow_pickle=False)

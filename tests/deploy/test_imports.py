@@ -1,0 +1,17 @@
+"""The dispatcher needs neither Flower nor torch."""
+
+import subprocess
+import sys
+
+CODE = """
+import sys
+sys.modules["flwr"] = sys.modules["torch"] = None
+from sojourn.deploy import Deadlines, Dispatcher, Task
+import sojourn.deploy.checkpoint, sojourn.deploy.local, sojourn.deploy.settings
+assert not {"scipy", "numba", "sklearn"} & set(sys.modules)
+"""
+
+
+def test_the_dispatcher_is_light() -> None:
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
