@@ -167,7 +167,7 @@ class Problem:
         else:
             loss = self.loss(self._outputs(x), y)
         self._gradient_array.fill(0)
-        loss.backward()  # type: ignore[no-untyped-call]
+        _backward(loss)
         return loss.item(), self._gradient_array.copy()
 
     def local_difference(
@@ -277,10 +277,10 @@ class Problem:
                     f"the model and the loss cannot take a batch of x {tuple(x.shape)} {x.dtype} "
                     f"and y {tuple(y.shape)} {y.dtype}: {error}"
                 ) from error
-            if loss.numel() != 1:
+            if loss.numel() != 1 or loss.dtype not in _ONES:
                 raise InvalidInput(
-                    f"the loss must be one number per batch, a mean; it has shape "
-                    f"{tuple(loss.shape)}"
+                    f"the loss must be one number per batch, a mean in float32 or float64; it has "
+                    f"shape {tuple(loss.shape)} and is {loss.dtype}"
                 )
             return not torch.equal(before, torch.random.get_rng_state())
 
@@ -301,6 +301,18 @@ def _steps(model: nn.Module) -> list[Callable[[Tensor], Tensor]]:
     if type(model) is nn.Sequential:
         return [step for child in model for step in _steps(child)]
     return [model.forward]
+
+
+_ENGINE: Any = torch.autograd.Variable._execution_engine
+_ONES = {kind: torch.ones((), dtype=kind) for kind in (torch.float32, torch.float64)}
+
+
+def _backward(loss: Tensor) -> None:
+    """``loss.backward()``, without the checks that cost a fifth of a small perceptron's gradient."""
+    one = _ONES[loss.dtype] if loss.dim() == 0 else torch.ones_like(loss)
+    _ENGINE.run_backward(
+        (loss,), (one,), False, False, (), allow_unreachable=True, accumulate_grad=True
+    )
 
 
 def local_step(
