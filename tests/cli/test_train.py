@@ -1,0 +1,193 @@
+"""``sojourn train`` as a user types it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+
+import pytest
+
+import sojourn as sj
+from sojourn.history import History
+from sojourn.train.engines import LocalEngine
+from sojourn.train.experiment import Experiment
+from sojourn.train.run import run_experiment
+
+EXPERIMENT = """
+fleet = "three-clusters"
+partition = "dirichlet"
+rounds = {rounds}
+concurrency = 30
+learning-rate = {rates}
+seeds = 2
+strategies = ["uniform", "balanced"]
+evaluate-every = 50
+batched = false
+threads = 1
+checkpoint-seconds = {checkpoint}
+"""
+
+
+def write(folder, rounds=200, rates="0.05", checkpoint=0.0, more=""):
+    text = EXPERIMENT.format(rounds=rounds, rates=rates, checkpoint=checkpoint) + more
+    (folder / "e.toml").write_text(text)
+
+
+def start(folder, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "sojourn", "train", "e.toml", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(condition, process, seconds=200):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.01)
+
+
+def test_one_folder_holds_everything(run, tmp_path):
+    write(tmp_path, rates="[0.01, 0.05]")
+    result = run("train", "e.toml", "--out", "out")
+    assert result.code == 0, result.error
+    assert "strategy" in result.out
+    assert "balanced" in result.out
+    assert "±" in result.out
+    assert "written to out" in result.out
+    assert result.error == ""
+    out = tmp_path / "out"
+    histories = History.read(out / "history.jsonl")
+    assert [(h.strategy, h.seed) for h in histories] == [
+        ("uniform", 0),
+        ("uniform", 1),
+        ("balanced", 0),
+        ("balanced", 1),
+    ]
+    assert histories[0].round.tolist() == [0, 50, 100, 150, 200]
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["provenance"]["inputs"]["experiment"]["rounds"] == 200
+    entry = summary["strategies"][1]
+    accuracies = [h.final_accuracy for h in histories[2:]]
+    assert entry["final_accuracy"]["mean"] == pytest.approx(sum(accuracies) / 2)
+    assert [pilot["learning_rate"] for pilot in entry["pilots"]] == [0.01, 0.05]
+    assert tomllib.loads((out / "experiment.toml").read_text())["fleet"] == "three-clusters"
+    again = Experiment.read(out / "experiment.toml")
+    run_experiment(again, tmp_path / "again", LocalEngine())
+    assert (tmp_path / "again/history.jsonl").read_bytes() == (out / "history.jsonl").read_bytes()
+
+
+def test_killed_and_resumed_is_the_same_to_the_bit(run, tmp_path):
+    write(tmp_path, rounds=1500)
+    run_experiment(Experiment.read(tmp_path / "e.toml"), tmp_path / "whole", LocalEngine())
+    cells = tmp_path / "killed" / "cells"
+    process = start(tmp_path, "--out", "killed")
+    wait_for(lambda: len(list(cells.glob("*.jsonl"))) == 1, process)
+    wait_for(lambda: any(cells.glob("*.checkpoint")), process)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    finished = {path.name: path.stat().st_mtime_ns for path in cells.glob("*.jsonl")}
+    assert 1 <= len(finished) < 4
+    assert not (tmp_path / "killed" / "history.jsonl").exists()
+    result = run("train", "e.toml", "--out", "killed", "--resume")
+    assert result.code == 0, result.error
+    for name, when in finished.items():
+        assert (cells / name).stat().st_mtime_ns == when
+    whole, killed = (tmp_path / name / "history.jsonl" for name in ("whole", "killed"))
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupted_run_says_how_to_go_on(tmp_path, jobs):
+    write(tmp_path, rounds=2500)
+    process = start(tmp_path, "--out", "out", "--jobs", jobs)
+    wait_for(lambda: any((tmp_path / "out" / "cells").glob("*.checkpoint")), process)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "sojourn train e.toml --out out --resume" in error
+    assert "Traceback" not in error
+    experiment = Experiment.read(tmp_path / "e.toml")
+    run_experiment(experiment, tmp_path / "out", LocalEngine(), resume=True)
+    assert len(History.read(tmp_path / "out" / "history.jsonl")) == 4
+
+
+def test_a_diverging_rate_stops_that_strategy_and_keeps_the_rest(run, tmp_path):
+    write(tmp_path, more='[[strategy]]\nname = "wild"\nlearning-rate = 1e30\n')
+    result = run("train", "e.toml", "--out", "out")
+    assert result.code == 0, result.error
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    uniform, _, wild = summary["strategies"]
+    assert uniform["final_accuracy"]["mean"] > 0.3
+    assert [run["seed"] for run in wild["diverged"]] == [0, 1]
+    rounds = [run["round"] for run in wild["diverged"]]
+    assert f"wild: diverged in round {rounds[0]} with seed 0" in result.out
+    assert wild["final_accuracy"]["mean"] is None
+
+
+def test_a_plan_is_followed_and_kept(run, tmp_path):
+    constants = sj.LearningConstants(15.0, 1.0, 3.0, 10.0)
+    objective = sj.PerTime(constants, learning_rate=0.01, rounds=0)
+    plan = sj.plan(sj.built_in_fleet("three-clusters"), objective, concurrency=30)
+    plan.write(tmp_path / "best.toml")
+    write(tmp_path, rounds=50, more='[[strategy]]\nrouting = "best.toml"\n')
+    result = run("train", "e.toml", "--out", "out")
+    assert result.code == 0, result.error
+    kept = tmp_path / "out" / "plans" / "best.toml"
+    assert kept.read_bytes() == (tmp_path / "best.toml").read_bytes()
+    strategy = Experiment.read(tmp_path / "out" / "experiment.toml").strategies[-1]
+    assert strategy.name == "best"
+    assert sorted(strategy.network.client_routing) == sorted(plan.network.client_routing)
+    rates = plan.fleet.expand(plan.fleet.service_rates)
+    network = strategy.network
+    assert network.fleet.expand(network.fleet.service_rates).tolist() == rates.tolist()
+
+
+def test_who_holds_what_is_drawn(run, tmp_path):
+    write(tmp_path)
+    result = run("train", "e.toml", "--partition-figure", "who.png")
+    assert result.code == 0, result.error
+    assert (tmp_path / "who.png").read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def without_data(monkeypatch):
+    monkeypatch.delenv("SOJOURN_DATA", raising=False)
+
+
+@pytest.mark.usefixtures("without_data")
+@pytest.mark.parametrize(
+    ("more", "arguments", "message"),
+    [
+        ("colour = 3", (), "unknown key 'colour'"),
+        ('data = "cifar-10"', ("--data-dir", "."), "data set cifar-10 is not on this machine"),
+        ("", ("--partition-figure", "a.txt"), "must end in .png or .svg"),
+    ],
+)
+def test_mistakes_get_a_sentence(run, tmp_path, more, arguments, message):
+    write(tmp_path)
+    text = (tmp_path / "e.toml").read_text()
+    (tmp_path / "e.toml").write_text(f"{more}\n{text}")
+    result = run("train", "e.toml", "--out", "out", *arguments)
+    assert result.code == 2, result.out
+    assert message in result.error
+    assert "Traceback" not in result.error
+    assert not (tmp_path / "out" / "history.jsonl").exists()
+
+
+def test_an_existing_folder_is_not_overwritten(run, tmp_path):
+    write(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "letter.txt").write_text("dear")
+    result = run("train", "e.toml", "--out", "out")
+    assert result.code == 2
+    assert "exists and is not empty. Give another --out" in result.error
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["letter.txt"]
