@@ -36,14 +36,28 @@ def _common(
 from sojourn.cli import (  # noqa: E402  the commands register themselves on `app`
     analyze,
     calibrate,
+    demo,
     deploy,
     plan,
     report,
+    reproduce,
     simulate,
     train,
 )
 
-__all__ = ["analyze", "app", "calibrate", "deploy", "main", "plan", "report", "simulate", "train"]
+__all__ = [
+    "analyze",
+    "app",
+    "calibrate",
+    "demo",
+    "deploy",
+    "main",
+    "plan",
+    "report",
+    "reproduce",
+    "simulate",
+    "train",
+]
 
 
 def main() -> None:

@@ -44,7 +44,13 @@ def reproduce(
     Claims about theory are always computed at full size. What is done is kept: the same command
     goes on where it was interrupted. Example: sojourn reproduce 1 2 4 5
     """
-    from sojourn.reproduce.claims import read_claims
+    try:
+        from sojourn.report import write_report
+        from sojourn.reproduce.claims import read_claims
+        from sojourn.reproduce.estimate import in_words
+        from sojourn.reproduce.run import TRAINING, Reproduction
+    except ImportError as error:
+        raise MissingExtra(error.name or "torch", extra="all") from error
 
     wanted = read_claims(claims or [])
     console = Console()
@@ -56,13 +62,6 @@ def reproduce(
             table.add_row(claim.number, claim.title, claim.source)
         console.print(table)
         return
-    try:
-        from sojourn.report import write_report
-        from sojourn.reproduce.estimate import in_words
-        from sojourn.reproduce.run import TRAINING, Reproduction
-    except ImportError as error:
-        raise MissingExtra(error.name or "torch", extra="all") from error
-
     folder = out or Path("runs") / f"paper-{scale}"
     work = Reproduction.prepare(wanted, scale=scale, out=folder, jobs=jobs, data_dir=data_dir)
     if scale == "paper" and any(claim.computes == TRAINING for claim in wanted):

@@ -74,7 +74,7 @@ def _draw(figure: Figure, view: View) -> Canvas:
         axes.grid(axis="x", visible=False)
     axes.set_xlabel(view.x_label)
     axes.set_ylabel(view.y_label)
-    axes.set_title(figure.title, loc="left", fontsize=11, fontweight="semibold")
+    axes.set_title(figure.title, loc="left", fontsize=11, fontweight="bold")
     if any(series.kind == "line" for series in view.series):
         _label_ends(canvas, axes, view, ink)
     elif len(view.series) > 1:

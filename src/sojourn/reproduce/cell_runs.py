@@ -18,7 +18,7 @@ from sojourn.train.calibrate import calibrate
 from sojourn.train.engines import LocalEngine
 from sojourn.train.experiment import Experiment, experiment_from_table
 from sojourn.train.run import run_experiment
-from sojourn.train.world import build_problem
+from sojourn.train.world import build_problem, dataset
 
 CALIBRATION_SEED = 2_000_000
 
@@ -37,6 +37,7 @@ class CellRunner:
         histories: list[History] = []
         engine = LocalEngine(self.jobs)
         try:
+            dataset(cell.data, None if self.data_dir is None else str(self.data_dir.resolve()))
             for folder, experiment in self.experiments(cell, also):
                 run_experiment(experiment, folder, engine, resume=True)
                 histories += History.read(folder / "history.jsonl")
