@@ -94,17 +94,22 @@ def test_a_folder_that_is_no_app_is_said(run: Run) -> None:
 @pytest.mark.xdist_group("flower")
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("ps") is None, reason="the command ps is not installed")
-def test_local_runs_stops_on_interruption_and_resumes(run: Run, tmp_path: Path) -> None:
+def test_local_runs_stops_on_interruption_and_resumes(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """The template as it is written, with torch: interrupted after two updates, then resumed."""
-    before = flower_processes()
-    home = tmp_path / "home"
+    home, homes = tmp_path / "home", tmp_path / "homes"
     home.mkdir()
+    homes.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(homes))
+    run: Run = request.getfixturevalue("run")
     run("deploy", "init", "app")
     pyproject = tmp_path / "app" / "pyproject.toml"
     quick = pyproject.read_text().replace("checkpoint-seconds = 30.0", "checkpoint-seconds = 1.0")
     pyproject.write_text(quick)
     command = [sys.executable, "-m", "sojourn", "deploy", "local", "app", "--clients", "2"]
-    environment = {**os.environ, "HOME": str(home), "COLUMNS": "200"}
+    environment = {**os.environ, "COLUMNS": "200"}
     with (tmp_path / "said.txt").open("w") as said:
         child = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=said, stdout=said)
     status = tmp_path / "app-run" / "status.json"
@@ -117,13 +122,13 @@ def test_local_runs_stops_on_interruption_and_resumes(run: Run, tmp_path: Path) 
     child.send_signal(signal.SIGINT)
     assert child.wait(60) == 130
     assert "--resume" in (tmp_path / "said.txt").read_text()
-    assert flower_processes() <= before
+    assert flower_processes(homes) == []
 
     done = run(
         "deploy", "local", "app", "--clients", "2", "--updates", "5", "--resume", timeout=900
     )
     assert done.code == 0, done.error
-    assert flower_processes() <= before
+    assert flower_processes(homes) == []
     assert not (home / ".flwr").exists()
     deployed, predicted = History.read(tmp_path / "app-run" / "history.jsonl")
     assert (deployed.clock, predicted.clock) == ("real", "virtual")

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -153,12 +152,15 @@ def replayed_weights(run: Path, clients: int) -> np.ndarray:
     return versions[-1]
 
 
-def flower_processes() -> set[int]:
-    """Every process of Flower on this machine that is not a zombie."""
-    table = subprocess.run(["ps", "-A", "-o", "pid=,stat=,args="], capture_output=True, text=True)
-    found = set()
-    for line in table.stdout.splitlines():
-        process, state, command = line.split(None, 2)
-        if ("flower-super" in command or "flwr-" in command) and not state.startswith("Z"):
-            found.add(int(process))
+def flower_processes(folder: Path) -> list[str]:
+    """The commands that still run with a Flower home inside ``folder``."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes()
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if f"\0FLWR_HOME={folder}".encode() in b"\0" + environment:
+            found.append(command)
     return found

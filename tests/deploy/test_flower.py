@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ pytestmark = [
     pytest.mark.flower,
     pytest.mark.xdist_group("flower"),
     pytest.mark.timeout(1800),
+    pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc"),
     pytest.mark.skipif(shutil.which("ps") is None, reason="the command ps is not installed"),
 ]
 
@@ -51,11 +53,15 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
-    before = flower_processes()
+def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Flower's homes are made in a folder of their own, so that its processes can be told."""
+    homes = tmp_path_factory.mktemp("homes")
+    before, tempfile.tempdir = tempfile.tempdir, str(homes)
     yield
+    tempfile.tempdir = before
     time.sleep(1.0)
-    assert flower_processes() <= before
+    assert flower_processes(homes) == []
+    assert list(homes.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

@@ -79,9 +79,10 @@ def local(
         with _ending_on_signals(), _shown() as show:
             _run(folder, results, config, pauses, show)
     except KeyboardInterrupt:
+        options = "".join(f"--{key} {value} " for key, value in asked.items() if value)
         typer.secho(
             f"interrupted; everything is stopped. Go on with: sojourn deploy local {folder} "
-            f"--out {results} --resume",
+            f"{options}--pause {pause} --out {results} --resume",
             fg="yellow",
             err=True,
         )

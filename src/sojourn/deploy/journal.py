@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class Journal:
         self.rows: list[dict[str, float | int]] = []
         self._staleness: list[int] = []
         self._losses: list[float] = []
-        self._times: list[float] = []
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
         self._evaluator = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
         self._pending: list[Future[dict[str, float | int]]] = []
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +73,7 @@ class Journal:
         self._staleness.append(use.staleness)
         if loss is not None:
             self._losses.append(loss)
-        self._times = [*self._times[-RECENT:], elapsed]
+        self._recent.append((elapsed, use.staleness))
         record = {
             "index": use.index,
             "task": task.number,
@@ -153,15 +154,15 @@ class Journal:
     def status(self, elapsed: float, phase: str) -> None:
         """Say how it stands."""
         server = self.dispatcher
-        times = self._times
-        rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
+        recent = list(self._recent)
+        between = recent[-1][0] - recent[0][0] if recent else 0.0
         last = self.rows[-1] if self.rows else {}
         status = {
             "elapsed": round(elapsed, 1),
             "updates": server.counts.used,
             "of": self.updates,
-            "throughput": rate,
-            "staleness": last.get("staleness"),
+            "throughput": (len(recent) - 1) / between if between > 0 else 0.0,
+            "staleness": _mean([staleness for _, staleness in recent]) if recent else None,
             "accuracy": last.get("test_accuracy"),
             "counts": server.counts.to_dict(),
             "held": server.held,
