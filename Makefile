@@ -6,7 +6,7 @@ STAMP := .venv/.ready
 .PHONY: demo test check unit test-slow docs format clean
 
 demo: $(STAMP)
-	$(BIN)/sojourn analyze three-clusters --concurrency 30 --routing uniform --constants default
+	$(BIN)/sojourn demo --out demo
 
 test: check unit
 
