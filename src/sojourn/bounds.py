@@ -12,6 +12,9 @@ from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import steady_state
 from sojourn.network import FloatArray, Network
 
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Sizes of what users give, between which the bounds neither overflow nor vanish."""
+
 
 @dataclass(frozen=True)
 class LearningConstants:
@@ -31,11 +34,13 @@ class LearningConstants:
 
     def __post_init__(self) -> None:
         for name in ("initial_gap", "smoothness"):
-            check_positive(name, getattr(self, name))
+            check_scale(name, getattr(self, name))
         for name in ("gradient_noise", "heterogeneity"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise InvalidInput(f"{name} must be zero or positive, and finite; it is {value!r}")
+            if value > 0:
+                check_scale(name, value)
 
     @property
     def noise(self) -> float:
@@ -141,7 +146,8 @@ def per_round_bound(
     ...                 learning_rate=0.1, rounds=99)
     Bound(0.26: progress 0.1, noise 0.1, staleness 0.06)
     """
-    return per_round(penalties(network), constants, learning_rate=learning_rate, rounds=rounds)
+    eta = check_scale("learning_rate", learning_rate)
+    return per_round(penalties(network), constants, learning_rate=eta, rounds=rounds)
 
 
 def per_time_bound(
@@ -161,7 +167,8 @@ def per_time_bound(
     ...                learning_rate=0.1, rounds=99).value
     0.173333...
     """
-    return per_time(penalties(network), constants, learning_rate=learning_rate, rounds=rounds)
+    eta = check_scale("learning_rate", learning_rate)
+    return per_time(penalties(network), constants, learning_rate=eta, rounds=rounds)
 
 
 def per_round(
@@ -320,6 +327,16 @@ def _max_learning_rate(network: Network, constants: LearningConstants) -> tuple[
         return value, value / delay * ratio**2 * speed / (mu * p**3)
     value = scale * 2.0 / spread
     return value, value / spread / (network.size * p) ** 2
+
+
+def check_scale(name: str, value: float) -> float:
+    """``value`` as a positive float of a size at which no bound overflows, or ``InvalidInput``."""
+    number = check_positive(name, value)
+    if not SMALLEST <= number <= LARGEST:
+        raise InvalidInput(
+            f"{name} must lie between {SMALLEST:g} and {LARGEST:g}; it is {value!r}. Choose other units."
+        )
+    return number
 
 
 def check_positive(name: str, value: float) -> float:

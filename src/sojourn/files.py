@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sojourn.errors import InvalidFile, SojournError
+
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place when the block succeeds.
 
     If the block raises (Ctrl-C included) the temporary file is removed and ``path`` is as before.
+    A place that cannot be written to raises ``InvalidFile``.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     target = Path(folder) / "plan.toml"
@@ -21,6 +24,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     'concurrency = 30'
     """
     target = Path(path)
+    if target.is_dir():
+        raise InvalidFile(f"{path}: cannot be written (it is a folder): give the name of a file")
+    try:
+        with _replacing(target) as temporary:
+            yield temporary
+    except SojournError:
+        raise
+    except OSError as error:
+        raise InvalidFile(f"{path}: cannot be written ({error.strerror})") from error
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(
         dir=target.parent, prefix=f".{target.name}.", suffix=target.suffix

@@ -16,6 +16,12 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 ROUTING_SUM_TOLERANCE = 1e-9
+SLOWEST, FASTEST = 1e-30, 1e30
+"""Service rates between which nothing overflows."""
+MOST_CLIENTS = 2**53
+"""Up to here numbers of clients are exact in floating point."""
+MOST_TASKS = 2**40
+"""The largest concurrency."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +48,12 @@ class Fleet:
         names: Sequence[str] | None = None,
     ) -> None:
         rates = _positive_vector("service_rates", service_rates)
+        if rates.min() < SLOWEST or rates.max() > FASTEST:
+            raise InvalidInput(
+                f"service_rates must lie between {SLOWEST:g} and {FASTEST:g}; they go from "
+                f"{rates.min():g} to {rates.max():g}. Choose another unit of time, or leave out "
+                "clients that never finish."
+            )
         if counts is None:
             whole = np.ones(rates.size, dtype=np.int64)
         else:
@@ -79,7 +91,8 @@ class Fleet:
 
     def label(self, index: int) -> str:
         """What to call class ``index`` in a table."""
-        return self.names[index] if self.names is not None else f"class {index + 1}"
+        name = "" if self.names is None else self.names[index]
+        return name or f"class {index + 1}"
 
     def expand(self, values: ArrayLike) -> FloatArray:
         """A value per class as a value per client.
@@ -261,6 +274,8 @@ def check_concurrency(value: int) -> int:
         raise InvalidInput(f"concurrency must be a whole number of tasks; it is {value!r}")
     if number < 1:
         raise InvalidInput(f"concurrency must be at least 1 task in flight; it is {value!r}")
+    if number > MOST_TASKS:
+        raise InvalidInput(f"concurrency must be at most {MOST_TASKS}; it is {value!r}")
     return int(number)
 
 
@@ -296,6 +311,10 @@ def _whole_counts(counts: ArrayLike) -> IntArray:
         i = int(wrong[0])
         raise InvalidInput(
             f"counts must be whole numbers of at least 1; entry {i + 1} is {numbers[i]:g}"
+        )
+    if numbers.sum() > MOST_CLIENTS:
+        raise InvalidInput(
+            f"a fleet has at most {MOST_CLIENTS} clients; the counts sum to {numbers.sum():g}"
         )
     return numbers.astype(np.int64)
 
@@ -342,7 +361,10 @@ def _fleet_from_rows(cls: type[Fleet], rows: list[list[str]], where: str) -> Fle
             raise InvalidFile(
                 f"{where}, line {lines[i]}: {name} must be {kind}; it is {values[i]:g}"
             )
-    return cls(rates, counts, columns.get("name"))
+    try:
+        return cls(rates, counts, columns.get("name"))
+    except InvalidInput as error:
+        raise InvalidFile(f"{where}: {error}") from error
 
 
 def _numbers(fields: list[str], lines: list[int], name: str, where: str) -> FloatArray:

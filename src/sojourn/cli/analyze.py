@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sojourn.bounds import LearningConstants, max_learning_rate, per_round_bound, per_time_bound
@@ -108,8 +109,8 @@ def _bounds(
 
 def _show(result: dict[str, Any], console: Console) -> None:
     console.print(
-        f"[bold]{result['fleet']}[/bold]: {result['clients']} clients, "
-        f"{result['concurrency']} tasks in flight, {result['routing']} routing"
+        f"[bold]{escape(result['fleet'])}[/bold]: {result['clients']} clients, "
+        f"{result['concurrency']} tasks in flight, {escape(result['routing'])} routing"
     )
     headings = ("clients", "rate", "probability", "mean tasks", "staleness", "utilisation")
     table = Table("class", *headings, box=None, header_style="bold")
@@ -117,7 +118,7 @@ def _show(result: dict[str, Any], console: Console) -> None:
         column.justify = "right"
     for row in result["classes"][:MOST_ROWS]:
         table.add_row(
-            row["name"],
+            escape(row["name"]),
             str(row["count"]),
             printed(row["service_rate"]),
             printed(row["routing"]),

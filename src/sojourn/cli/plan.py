@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sojourn.bounds import LearningConstants, max_learning_rate
@@ -33,6 +34,9 @@ from sojourn.optimize import (
 
 OBJECTIVES = ("time-to-accuracy", "time-budget", "per-time", "per-round", "throughput")
 MOST_ROWS = 40
+MOST_LINES = 10**7
+"""The largest fleet whose clients are written one by one."""
+FIGURES = (".png", ".pdf", ".svg")
 
 
 @app.command()
@@ -93,6 +97,13 @@ def plan(
     known = DEFAULT_CONSTANTS if constants is None else read_constants(constants)
     wanted = _objective(objective, known, accuracy, guaranteed, time, rounds)
     original = read_fleet(fleet)
+    if clients is not None and original.size > MOST_LINES:
+        raise InvalidInput(
+            f"--clients writes one line per client, for up to {MOST_LINES} clients; the fleet has "
+            f"{original.size}. Leave it out: --out writes one line per class."
+        )
+    if figure is not None and figure.suffix not in FIGURES:
+        raise InvalidInput(f"{figure}: a figure ends in {', '.join(FIGURES)}")
     grouping = None if group is None else group_clients(original, tolerance=group)
     planned = original if grouping is None else grouping.fleet
     with Waiting("planning") as waiting:
@@ -126,7 +137,7 @@ def plan(
         _draw_frontier(best, figure)
     for path in (out, clients, figure):
         if path is not None and not as_json:
-            console.print(f"written: {path}")
+            console.print(f"written: {escape(str(path))}")
 
 
 def _objective(
@@ -222,7 +233,7 @@ def _routing_table(plan: Plan) -> Table:
         column.justify = "right"
     for k in range(min(fleet.classes, MOST_ROWS)):
         table.add_row(
-            fleet.label(k),
+            escape(fleet.label(k)),
             str(fleet.counts[k]),
             printed(fleet.service_rates[k]),
             printed(p[k]),
@@ -255,8 +266,8 @@ def _why(plan: Plan, comparison: dict[str, Prediction]) -> str:
     return (
         f"Why: the {plan.objective.name} is {gain:.1%} {better} than under {rival} routing, the best "
         f"of the simple ones, at {faster:.3g} times the throughput of uniform routing. A client of "
-        f"{fleet.label(most)} gets {p[most] * fleet.size:.3g} times an even share of the tasks and "
-        f"one of {fleet.label(least)} {p[least] * fleet.size:.3g} times: more would queue up there "
+        f"{escape(fleet.label(most))} gets {p[most] * fleet.size:.3g} times an even share of the tasks and "
+        f"one of {escape(fleet.label(least))} {p[least] * fleet.size:.3g} times: more would queue up there "
         "and go stale, less would make its rare updates too heavy."
     )
 

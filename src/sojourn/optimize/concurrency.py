@@ -7,13 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidInput, Unreachable
-from sojourn.network import Fleet, IntArray, Network, named_routing
+from sojourn.network import MOST_TASKS, Fleet, IntArray, Network, named_routing
 from sojourn.optimize.descent import lbfgs
 from sojourn.optimize.objectives import Objective
 from sojourn.optimize.routing import Progress, Solution, optimize_routing
 
-LARGEST = 2**40
-"""A concurrency that is still better than half of it when this large has no optimum."""
 EXHAUSTIVE = 8
 """Width below which every whole number is tried."""
 GOLDEN = (3.0 - 5.0**0.5) / 2.0
@@ -116,9 +114,9 @@ def smallest_of_valley(value: Callable[[int], float]) -> int:
     best = 1
     while rises < 2:
         at *= 2
-        if at > LARGEST:
+        if at > MOST_TASKS:
             raise InvalidInput(
-                f"the objective still improves at {LARGEST} tasks in flight: give a concurrency"
+                f"the objective still improves at {MOST_TASKS} tasks in flight: give a concurrency"
             )
         if value(at) < value(best):
             best, rises = at, 0

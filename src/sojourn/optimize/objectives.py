@@ -8,7 +8,7 @@ from sojourn.bounds import (
     Horizon,
     LearningConstants,
     Penalties,
-    check_positive,
+    check_scale,
     horizon,
     penalties,
     per_round,
@@ -17,6 +17,9 @@ from sojourn.bounds import (
 )
 from sojourn.errors import InvalidInput
 from sojourn.network import FloatArray, Network
+
+NEWTON_STEPS = 100
+"""More than enough, should rounding keep the steps from vanishing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +140,7 @@ class TimeToAccuracy:
     learning_rate: float | None = None
 
     def __post_init__(self) -> None:
-        check_positive("accuracy", self.accuracy)
+        check_scale("accuracy", self.accuracy)
         _check_learning_rate(self.learning_rate)
 
     @property
@@ -175,7 +178,7 @@ class TimeBudget:
     learning_rate: float | None = None
 
     def __post_init__(self) -> None:
-        check_positive("time", self.time)
+        check_scale("time", self.time)
         _check_learning_rate(self.learning_rate)
 
     @property
@@ -246,14 +249,15 @@ def best_learning_rate(s: Penalties, constants: LearningConstants, *, rounds: fl
     eta = math.sqrt(progress / b)
     if c > 0.0:
         eta = min(eta, (progress / (2.0 * c)) ** (1.0 / 3.0))
-    while True:
+    for _ in range(NEWTON_STEPS):
         excess = eta * eta * (b + 2.0 * eta * c) - progress
         step = excess / (eta * (2.0 * b + 6.0 * eta * c))
         eta -= step
         if abs(step) <= 1e-15 * eta:
-            return eta
+            break
+    return eta
 
 
 def _check_learning_rate(learning_rate: float | None) -> None:
     if learning_rate is not None:
-        check_positive("learning_rate", learning_rate)
+        check_scale("learning_rate", learning_rate)

@@ -122,10 +122,11 @@ def _read_classes(rows: list[Table], concurrency: int) -> tuple[Fleet, Network, 
         raise InvalidInput("classes is empty: a plan needs at least one class of clients")
     split = Fleet(rates, counts, None if None in names else names)
     network = Network(split, routing, concurrency)
-    of = np.array(parents)
-    if set(parents) != set(range(int(of.max()) + 1)):
+    numbers = set(parents)
+    if min(numbers) != 0 or max(numbers) != len(numbers) - 1:
         raise InvalidInput("fleet-class must number the fleet's classes from 1 on without a gap")
-    firsts = [parents.index(k) for k in range(int(of.max()) + 1)]
+    of = np.array(parents, dtype=np.int64)
+    firsts = np.unique(of, return_index=True)[1]
     if not np.array_equal(split.service_rates, split.service_rates[firsts][of]):
         raise InvalidInput("clients of one fleet-class must have one service-rate")
     whole = Fleet(

@@ -189,6 +189,7 @@ def _starts_by_outline(
 def _attainable_start(fleet: Fleet, concurrency: int, objective: Objective) -> Iterator[Start]:
     """The routing of least noise and staleness, when an accuracy is out of reach of all others."""
     if not isinstance(objective, TimeToAccuracy) or objective.learning_rate is None:
+        objective.evaluate(Network(fleet, square_root_routing(fleet), concurrency))
         raise Unreachable(f"{objective.name} is not defined for any routing tried")
     endless = PerRound(objective.constants, objective.learning_rate, rounds=1e300)
     floor = optimize_routing(fleet, concurrency, endless)
