@@ -58,6 +58,14 @@ def test_a_running_task_counts_as_censored() -> None:
     assert estimate.rate(running=10.0) == pytest.approx(0.5)
 
 
+def test_tasks_that_take_no_time_leave_rates_finite() -> None:
+    estimate = RateEstimate.prior(0.1, weight=0.1)
+    for _ in range(100):
+        estimate.observe(0.0)
+    assert estimate.rate() == pytest.approx(1e6)
+    assert estimate.mean_seconds > 0
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_steady_speeds_raise_no_alarm(seed: int) -> None:
     """Expected: at most one alarm in e^10 = 22,000 completions; here 2,000 each for 5 seeds."""

@@ -21,6 +21,9 @@ THRESHOLD = 10.0
 MOST_PER_TASK = 4.0
 """One task alone is never enough to call it a change: three in a row are."""
 
+SHORTEST_SECONDS = 1e-6
+"""A clock too coarse to see a task at all must not make its client infinitely fast."""
+
 _LOG_FACTOR = math.log(FACTOR)
 
 
@@ -83,6 +86,7 @@ class RateEstimate:
 
     def observe(self, seconds: float) -> bool:
         """Take in a finished task; true if the client's speed has changed."""
+        seconds = max(seconds, SHORTEST_SECONDS)
         relative = seconds * self.shape / self.seconds
         self.shape += 1.0
         self.seconds += seconds

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.floating]
 
 LARGEST_RATIO = 30.0
-FIRST_RATIO = 1e3
+MOST_OF_WEIGHTS = 1e3
 ENOUGH_CLIENTS = 3
 
 
@@ -18,8 +18,9 @@ class Screen:
     An update is refused if it is not a vector of ``size`` numbers, if any of them is not finite,
     or if its Euclidean norm is more than ``largest_ratio`` times the median over clients of the
     norm that each sent last (zeros apart). The median is over *clients*, so that no single client can move it,
-    however often it sends. Until three clients have sent something the bound is a thousand times
-    the norm of the weights (or of 1, if that is larger).
+    however often it sends. An update is refused in any case if its norm is above a thousand times
+    that of the weights (or 1, if that is larger): until three clients have sent something this is
+    the only bound.
 
     >>> screen = Screen(size=2, clients=3)
     >>> screen.refusal(np.array([1.0, np.nan]), client=0, weights=np.ones(2))
@@ -53,13 +54,14 @@ class Screen:
 
     def bound(self, weights: FloatArray) -> float:
         """The largest norm allowed now."""
+        most = MOST_OF_WEIGHTS * max(1.0, _norm(weights))
         if self._heard < ENOUGH_CLIENTS:
-            return FIRST_RATIO * max(1.0, _norm(weights))
+            return most
         if self._age >= 1 + self._heard // 8:
             heard = self.norms[~np.isnan(self.norms)]
             self._median = float(np.partition(heard, (heard.size - 1) // 2)[(heard.size - 1) // 2])
             self._age = 0
-        return self.largest_ratio * self._median
+        return min(most, self.largest_ratio * self._median)
 
     def restore(self, norms: NDArray[np.float64]) -> None:
         """Take up the norms seen before a checkpoint."""
