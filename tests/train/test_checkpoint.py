@@ -80,7 +80,7 @@ def test_the_choice_between_plain_and_batched_is_kept(tmp_path, monkeypatch):
     path = tmp_path / "run.checkpoint"
     monkeypatch.setattr("sojourn.train.batching.TRIAL_ROUNDS", 1)
     monkeypatch.setattr("sojourn.train.batching.SHORTEST_RUN", 2)
-    monkeypatch.setattr("sojourn.train.batching.SECONDS_TO_LOSE", float("inf"))
+    monkeypatch.setattr("sojourn.train.batching.HEAVY_TASK", float("inf"))
     monkeypatch.setattr("sojourn.train.batching.WORTHWHILE", float("inf"))
     interrupted(path, monkeypatch, batched=None)
     whole = run(batched=None)

@@ -8,14 +8,15 @@ from sojourn.train.tasks import BatchedTasks, PlainTasks, Result, Task
 
 LONGEST_RUN = 64
 SHORTEST_RUN = 4
-LARGEST_STACK = 2**25
-"""Numbers in the stacked weights of a run, or in its stacked inputs: 128 MiB in float32."""
+LARGEST_STACK = 2**22
+"""Numbers in the stacked weights and inputs of a run: beyond what a cache holds, stacking loses."""
 
 TRIAL_RUN = 16
 TRIAL_ROUNDS = 5
 LONGEST_TRIAL = 500
-WORTHWHILE = 0.9
-SECONDS_TO_LOSE = 0.05
+WORTHWHILE = 0.85
+HEAVY_TASK = 0.003
+"""Seconds. What stacking saves is the cost of calling, a fraction of a millisecond per task."""
 
 
 class Workers:
@@ -23,7 +24,8 @@ class Workers:
 
     ``batched`` is ``True`` or ``False`` once that is settled. While it is ``None``, runs go to
     either in turn and are timed; the batched computation must then have taken less than
-    ``WORTHWHILE`` times as long per task. Runs too short to gain anything are always computed
+    ``WORTHWHILE`` times as long per task, the first run of each left out. Heavy tasks have nothing
+    to gain and are computed plainly at once. Runs too short to gain anything are always computed
     plainly; if the first ``LONGEST_TRIAL`` tasks have hardly any others, so are all.
     """
 
@@ -33,7 +35,6 @@ class Workers:
         self._plain, self._together = plain, together
         self.batched = False if together is None else batched
         self._seconds: tuple[list[float], list[float]] = ([], [])
-        self._lost: list[float] = []
         self._tried = 0
 
     def longest_run(self, limit: int) -> int:
@@ -58,17 +59,8 @@ class Workers:
         begin = time.perf_counter()
         results = list(way.results(tasks))
         (together if turn else plain).append((time.perf_counter() - begin) / len(tasks))
-        if turn:
-            self._lost.append((together[-1] - plain[-1]) * len(tasks))
-            self._settle(plain, together)
-        return iter(results)
-
-    def _settle(self, plain: list[float], together: list[float]) -> None:
-        """Decide if enough was seen: the first of each is a warm-up.
-
-        Heavy tasks give up at once, when two runs in turn have shown what there is to lose.
-        """
-        if min(self._lost[-2:]) > SECONDS_TO_LOSE and len(self._lost) > 1:
+        if min(plain) > HEAVY_TASK:
             self.batched = False
         elif len(together) > TRIAL_ROUNDS:
             self.batched = median(together[1:]) < WORTHWHILE * median(plain[1:])
+        return iter(results)

@@ -256,7 +256,7 @@ class Replay:
     def _longest_run(self) -> int:
         x, _ = self.problem.test_set
         inputs = self.problem.batch_size * x[0].numel()
-        return max(1, min(LONGEST_RUN, LARGEST_STACK // max(self.problem.dimension, inputs)))
+        return max(1, min(LONGEST_RUN, LARGEST_STACK // (self.problem.dimension + inputs)))
 
 
 def _check(

@@ -30,8 +30,9 @@ def stacked_gradients(problem: Problem) -> StackedGradients | None:
         return _DenseGradients(problem, layers)
     vectorized = _VectorizedGradients(problem)
     weights = problem.initial_weights().expand(2, -1)
+    x, y = problem.stacked_batches([(0, 0), (0, 1)], seed=0)
     try:
-        vectorized(weights, *problem.stacked_batches([(0, 0), (0, 1)], seed=0))
+        vectorized(weights, x[:, :2], y[:, :2])
     except (RuntimeError, NotImplementedError, ValueError):
         return None
     return vectorized
