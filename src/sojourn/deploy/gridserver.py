@@ -145,6 +145,8 @@ class GridServer:
     def _receive(self, message: Message) -> None:
         sent = self._outstanding.pop(message.metadata.reply_to_message_id, None)
         now = self.elapsed
+        if sent is None and message.has_error():
+            return
         if sent is None:
             self.dispatcher.counts.unknown += 1
             detail = "a reply to a message that is not outstanding dropped"
