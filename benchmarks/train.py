@@ -41,8 +41,8 @@ PROBLEMS = {
     ("28x28", "linear"): (128, 1500),
     ("28x28", "mlp"): (128, 1000),
     ("28x28", "cnn"): (32, 150),
-    ("32x32", "linear"): (128, 600),
-    ("32x32", "mlp"): (128, 400),
+    ("32x32", "linear"): (128, 1500),
+    ("32x32", "mlp"): (128, 600),
     ("32x32", "cnn"): (32, 60),
 }
 """Batch size and rounds for every shape of image and built-in model."""
@@ -131,8 +131,8 @@ def in_turns(first: Callable[[], object], second: Callable[[], object], turns: i
 
 def overhead(turns: int) -> Iterator[Verdict]:
     for shape, model, batch_size, rounds in (
-        ("8x8", "mlp(32)", 32, 2000),
-        ("28x28", "mlp", 128, 500),
+        ("8x8", "mlp(32)", 32, 3000),
+        ("28x28", "mlp", 128, 1000),
         ("28x28", "cnn", 32, 10),
     ):
         problem, schedule = problem_of(SHAPES[shape], model, batch_size), schedule_of(rounds)
