@@ -19,7 +19,7 @@ check: $(STAMP)
 # Flower's processes are timed, so their tests have the machine to themselves.
 unit: $(STAMP)
 	$(BIN)/pytest -n 2 -m "not slow and not flower"
-	$(BIN)/pytest -m "flower and not slow" tests/deploy
+	$(BIN)/pytest -m "flower and not slow" tests
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
