@@ -1,19 +1,19 @@
 """How long training claims will take, before they are begun."""
 
 import time
-from collections.abc import Callable, Iterable
-from functools import cache, partial
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from sojourn.config import Table
 from sojourn.errors import DataNotFound
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
-from sojourn.train.cells import Cell, expected_gradients, kept
+from sojourn.train.cells import Cell, expected_gradients, kept, run_cell
+from sojourn.train.engines import LocalEngine
 from sojourn.train.experiment import experiment_from_table
-from sojourn.train.world import build_problem
 
-TRIALS = 3
+TRIALS = 2
 
 
 def estimated_seconds(
@@ -28,7 +28,11 @@ def estimated_seconds(
         try:
             for folder, experiment in runner.experiments(cell, also):
                 gradient, evaluation = _timed(
-                    experiment.data, experiment.data_dir, experiment.model, experiment.batch_size
+                    experiment.data,
+                    experiment.data_dir,
+                    experiment.model,
+                    experiment.batch_size,
+                    LocalEngine(runner.jobs).threads(),
                 )
                 for i, strategy in enumerate(experiment.strategies):
                     for seed in experiment.seeds:
@@ -43,30 +47,37 @@ def estimated_seconds(
 
 
 @cache
-def _timed(data: str, data_dir: str | None, model: str, batch_size: int) -> tuple[float, float]:
-    """Seconds for one gradient and for one evaluation, the best of a few."""
+def _timed(
+    data: str, data_dir: str | None, model: str, batch_size: int, threads: int
+) -> tuple[float, float]:
+    """Seconds for one gradient and for one evaluation, with as many threads as a job will have.
+
+    Tiny runs are timed and subtracted, so that what is done once per run does not count.
+    """
     values: dict[str, object] = {
         "fleet": "twenty",
         "data": data,
         "model": model,
         "batch-size": batch_size,
-        "rounds": 1,
-        "learning-rate": 0.01,
+        "learning-rate": 1e-6,
         "strategies": ["uniform"],
+        "batched": False,
+        "threads": threads,
     }
     if data_dir is not None:
         values["data-dir"] = data_dir
-    experiment = experiment_from_table(Table(values, "estimate"), Path())
-    problem = build_problem(experiment, seed=0)
-    weights = problem.initial_weights()
-    gradients = [partial(problem.gradient, weights, 0, k, 0) for k in range(TRIALS)]
-    return min(map(_seconds, gradients)), _seconds(partial(problem.evaluate, weights))
 
+    def seconds(rounds: int, spacing: int) -> float:
+        length = {"rounds": rounds, "evaluate-every": spacing}
+        experiment = experiment_from_table(Table({**values, **length}, "estimate"), Path())
+        begin = time.perf_counter()
+        run_cell(experiment, Cell(0, 0, 1e-6))
+        return time.perf_counter() - begin
 
-def _seconds(action: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    action()
-    return time.perf_counter() - begin
+    seconds(1, 1)
+    short, longer = seconds(1, 1), seconds(1 + TRIALS, 1 + TRIALS)
+    watched = seconds(1 + TRIALS, 1)
+    return max(longer - short, 0.0) / TRIALS, max(watched - longer, 0.0) / TRIALS
 
 
 def in_words(seconds: float) -> str:
