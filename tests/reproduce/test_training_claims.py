@@ -23,6 +23,7 @@ from sojourn.reproduce.training import (
 )
 
 SETTINGS = Settings.read("quick")
+FULL = Settings.read("paper")
 
 
 def run(strategy: str, seed: int, final: float, *, wobble: float = 0.0) -> History:
@@ -73,9 +74,20 @@ STEADY = {"uniform": 0.2, "balanced": 0.2, "g-optimal": 0.05}
 def test_claim_3_reproduces_from_good_results_and_not_from_wrong_ones() -> None:
     claim = training_claim("3")
     good = {cell: runs(GOOD, STEADY) for cell in claim.needed}
-    assert verdict(judge(claim, good, SETTINGS)) == "reproduces"
     wrong = {cell: runs({**GOOD, "g-optimal": 0.70}, {"g-optimal": 0.9}) for cell in claim.needed}
-    assert verdict(judge(claim, wrong, SETTINGS)) == "does not reproduce"
+    for settings in (SETTINGS, FULL):
+        assert verdict(judge(claim, good, settings)) == "reproduces"
+        assert verdict(judge(claim, wrong, settings)) == "does not reproduce"
+
+
+@pytest.mark.parametrize("final", [0.70, 0.82])
+def test_runs_much_shorter_than_the_papers_tell_nothing(final: float) -> None:
+    claim = training_claim("3")
+    results = {cell: runs({**GOOD, "g-optimal": final}, STEADY) for cell in claim.needed}
+    short = [s for s in judge(claim, results, SETTINGS) if "CIFAR" in s.says]
+    assert {s.outcome for s in short} == {"cannot be told here"}
+    assert all("too early to tell" in s.found for s in short)
+    assert "cannot be told here" not in {s.outcome for s in judge(claim, results, FULL)}
 
 
 def test_missing_data_is_said_and_the_rest_goes_on() -> None:
@@ -84,7 +96,7 @@ def test_missing_data_is_said_and_the_rest_goes_on() -> None:
         cell: Missing("cifar-10 is not here") if cell.data == "cifar-10" else runs(GOOD, STEADY)
         for cell in claim.needed
     }
-    statements = judge(claim, results, SETTINGS)
+    statements = judge(claim, results, FULL)
     for statement in statements:
         absent = "CIFAR-10," in statement.says
         assert statement.outcome == ("data not found" if absent else "reproduces")

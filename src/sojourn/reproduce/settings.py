@@ -1,5 +1,6 @@
 """What training claims share: the paper's networks, the sizes of a run, and single cells."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,7 +56,15 @@ class Settings:
     reduced: str
     settings: Mapping[str, Setting]
     sizes: Mapping[str, Size]
+    full_sizes: Mapping[str, Size]
     constants: LearningConstants
+
+    def share(self, cell: "TrainingCell") -> float:
+        """How much of the paper's rounds or time the runs of a cell last."""
+        size, full = self.sizes[cell.data], self.full_sizes[cell.data]
+        if self.settings[cell.setting].axis == "time":
+            return (size.time or 0.0) / (full.time or math.inf)
+        return (size.rounds or 0) / (full.rounds or math.inf)
 
     @classmethod
     def read(cls, scale: str) -> "Settings":
@@ -65,8 +74,11 @@ class Settings:
         table = Table.read(claims_folder() / "settings.toml")
         tables = {name: table.table(name) for name in (*SCALES, "constants", "setting")}
         table.close()
-        sizes = tables[scale]
-        reduced = sizes.take("reduced", str)
+        reduced = {name: tables[name].take("reduced", str) for name in SCALES}[scale]
+        sizes = {
+            name: {data: _size(tables[name].table(data)) for data in list(tables[name].values)}
+            for name in SCALES
+        }
         return cls(
             scale=scale,
             reduced=reduced,
@@ -74,7 +86,8 @@ class Settings:
                 name: _setting(name, Table(entry, f"[setting.{name}]"))
                 for name, entry in tables["setting"].values.items()
             },
-            sizes={name: _size(sizes.table(name)) for name in list(sizes.values)},
+            sizes=sizes[scale],
+            full_sizes=sizes["paper"],
             constants=take_constants(tables["constants"]),
         )
 

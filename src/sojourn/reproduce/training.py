@@ -22,6 +22,9 @@ from sojourn.reproduce.measures import (
 )
 from sojourn.reproduce.settings import Settings, TrainingCell
 
+ENOUGH = 0.1
+"""The share of the paper's rounds or time below which a run tells nothing about the paper's."""
+
 MEASURES = ("final", "mean", "steadier", "alike", "insensitive")
 
 
@@ -121,7 +124,7 @@ def judge(claim: TrainingClaim, results: Results, settings: Settings) -> tuple[S
             if not comparison.concerns(cell):
                 continue
             judged = (
-                _judge_cell(comparison, cell, results, settings)
+                _as_far_as_told(_judge_cell(comparison, cell, results, settings), cell, settings)
                 if cell in claim.cells
                 else Judged("Not run at this scale.", "cannot be told here")
             )
@@ -154,6 +157,15 @@ def tables(cells: Sequence[TrainingCell], results: Results) -> tuple[ReportTable
             table = results_table(runs, mark_ours=True)
             made.append(ReportTable(table.columns, table.rows, title=cell.title, note=table.note))
     return tuple(made)
+
+
+def _as_far_as_told(judged: Judged, cell: TrainingCell, settings: Settings) -> Judged:
+    """Runs much shorter than the paper's decide nothing, neither for the paper nor against it."""
+    share = settings.share(cell)
+    if share >= ENOUGH or judged.outcome == "data not found":
+        return judged
+    found = f"{judged.found} After {share:.1%} of the paper's length, too early to tell."
+    return Judged(found, "cannot be told here")
 
 
 def _judge_cell(
