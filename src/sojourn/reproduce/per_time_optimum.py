@@ -160,14 +160,13 @@ def figures(results: PerTimeOptimum) -> tuple[Figure, ...]:
         "steps of Adam from uniform routing",
         "H",
         (
-            Series("h-printed", steps[shown], results.path[shown], label="the paper's descent"),
-            Series("h-optimal", [0, steps[-1]], [best, best], label="lowest H found"),
+            Series("the paper's descent", steps[shown], results.path[shown]),
+            Series("lowest H found", [0, steps[-1]], [best, best]),
             Series(
-                "paper",
+                "printed vector",
                 [results.nearest_step],
                 [printed],
                 kind="points",
-                label="printed vector",
                 text=("printed p*H",),
             ),
         ),
@@ -182,18 +181,16 @@ def figures(results: PerTimeOptimum) -> tuple[Figure, ...]:
         (
             Series("paper", place, [results.said[key] for _, key in compared], kind="bars"),
             Series(
-                "h-optimal",
+                "exact, steady state",
                 place,
                 [results.entries[name].steady_rounds for name, _ in compared],
                 kind="bars",
-                label="exact, steady state",
             ),
             Series(
-                "square-root",
+                "simulated from one task per client",
                 place,
                 [results.entries[name].simulated_rounds for name, _ in compared],
                 kind="bars",
-                label="simulated from one task per client",
             ),
         ),
         log_y=True,

@@ -64,7 +64,7 @@ def judge(results: ThirdTerm) -> dict[str, Judged]:
     found = ", ".join(f"{p:.1%} for speeds {name}" for name, (p, _) in results.minima.items())
     return {
         "non-monotonic": Judged(
-            "It falls, then rises, for every pair of speeds."
+            "It both falls and rises, for every pair of speeds."
             if both_ways
             else "It is monotonic for some pair of speeds.",
             holds(both_ways),
@@ -85,7 +85,7 @@ def figures(results: ThirdTerm) -> tuple[Figure, ...]:
     )
     view = View("probability of the slow client", "third term of G", (*curves, lowest), log_y=True)
     places = ", ".join(f"{p:.0%} ({name})" for name, (p, _) in results.minima.items())
-    alt = f"Each curve falls to a minimum near the slow client and rises again: {places}."
+    alt = f"Each curve falls and rises more than once; the lowest point is near the slow client: {places}."
     return (Figure("claim-1-third-term", "Third term of G", alt, (view,), wide=True),)
 
 
