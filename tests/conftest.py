@@ -1,7 +1,9 @@
 """Settings shared by all tests."""
 
+import contextlib
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,10 @@ from hypothesis import settings
 
 settings.register_profile("sojourn", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("sojourn")
+
+# Started in the background, a shell's children ignore Ctrl-C; the commands under test must not.
+with contextlib.suppress(ValueError):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 
