@@ -48,7 +48,7 @@ class LocalEngine:
         """The cores, divided among the jobs."""
         from joblib import cpu_count
 
-        return max(1, cpu_count() // self.jobs)
+        return max(1, int(cpu_count()) // self.jobs)
 
     def run(
         self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
