@@ -135,7 +135,7 @@ class GeneralizedAsyncSGD(_GradientRule):
         concurrency: int,
     ) -> ServerState:
         step = learning_rate / (clients * float(arrival.probability))
-        return state.updated(state.weights - step * arrival.update)
+        return state.updated(_moved(state.weights, -step, arrival.update))
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class AsyncSGD(_GradientRule):
         clients: int,
         concurrency: int,
     ) -> ServerState:
-        return state.updated(state.weights - learning_rate * arrival.update)
+        return state.updated(_moved(state.weights, -learning_rate, arrival.update))
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class DelayAdaptive(_GradientRule):
         concurrency: int,
     ) -> ServerState:
         step = learning_rate * min(1.0, concurrency / max(1, int(arrival.staleness)))
-        return state.updated(state.weights - step * arrival.update)
+        return state.updated(_moved(state.weights, -step, arrival.update))
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Ringmaster(_GradientRule):
     ) -> ServerState:
         if arrival.staleness >= self.max_staleness:
             return state
-        return state.updated(state.weights - learning_rate * arrival.update)
+        return state.updated(_moved(state.weights, -learning_rate, arrival.update))
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,9 @@ class MinibatchSGD(_GradientRule):
         waiting = state.buffering(arrival.update)
         if waiting.buffered < concurrency:
             return waiting
-        return waiting.updated(waiting.weights - (learning_rate / concurrency) * waiting.buffer)
+        return waiting.updated(
+            _moved(waiting.weights, -learning_rate / concurrency, waiting.buffer)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,7 +347,7 @@ class FedBuff(_DifferenceRule):
         if waiting.buffered < self.buffer_size:
             return waiting
         step = self.server_learning_rate / self.buffer_size
-        return waiting.updated(waiting.weights + step * waiting.buffer)
+        return waiting.updated(_moved(waiting.weights, step, waiting.buffer))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,7 +369,7 @@ class FedAvg(_DifferenceRule):
         waiting = state.buffering(arrival.update)
         if waiting.buffered < concurrency:
             return waiting
-        return waiting.updated(waiting.weights + (1.0 / concurrency) * waiting.buffer)
+        return waiting.updated(_moved(waiting.weights, 1.0 / concurrency, waiting.buffer))
 
 
 RULES: dict[str, type[Rule]] = {
@@ -432,6 +434,13 @@ def rule_to_table(rule: Rule) -> dict[str, Any]:
     knobs = dataclasses.asdict(rule)  # type: ignore[call-overload]
     set_knobs = {k.replace("_", "-"): v for k, v in knobs.items() if v is not None}
     return {"name": rule.name, **set_knobs}
+
+
+def _moved(weights: Vector, step: float, direction: Vector) -> Vector:
+    """``weights + step * direction``, with one new vector and no other on the way."""
+    moved = step * direction
+    moved += weights
+    return moved
 
 
 def _knob_types(annotation: Any) -> type:
