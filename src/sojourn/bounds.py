@@ -281,10 +281,10 @@ def horizon(
             )
         best = b + math.sqrt(b * b + 3 * c * target)
         eta = target / best if best > 0 else math.inf
-        cap, cap_gradient = _max_learning_rate(s.network, constants)
-        capped = guaranteed and eta > cap
-        if capped:
-            eta = cap
+        if guaranteed:
+            cap, cap_gradient = _max_learning_rate(s.network, constants)
+            capped = eta > cap
+            eta = min(eta, cap)
     left = target - eta * b - eta**2 * c
     if left <= 0:
         raise Unreachable(

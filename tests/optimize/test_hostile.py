@@ -159,3 +159,14 @@ def test_interruption_leaves_the_old_plan_and_nothing_else(tmp_path):
         raise KeyboardInterrupt
     assert path.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
+
+
+@pytest.mark.slow
+def test_the_outline_of_a_large_fleet_loses_nothing(monkeypatch):
+    """From 200 classes on the search goes by an outline; the search through all starts agrees."""
+    random = np.random.default_rng(0)
+    fleet = sj.Fleet(np.exp(random.normal(0.0, 1.0, 240)))
+    objective = sj.PerTime(sj.LearningConstants(15.0, 1.0, 3.0, 10.0), 0.01, 0)
+    by_outline = sj.optimize_routing(fleet, 300, objective)
+    monkeypatch.setattr("sojourn.optimize.routing.MANY_CLASSES", 10**9)
+    assert by_outline.value <= sj.optimize_routing(fleet, 300, objective).value * (1 + 1e-6)

@@ -30,29 +30,26 @@ class Outline:
         """Where to descend from on the whole fleet, given a descent on the outline from ``start``.
 
         Probabilities are interpolated between the runs' speeds; pace-setters are taken from the
-        middle and from both ends of their run.
+        middle of their run.
         """
-        setters = np.array(
-            [int(np.flatnonzero(start.parents == k)[-1]) for k in start.group], dtype=np.int64
-        )
-        others = np.setdiff1d(np.arange(start.parents.size), setters)
-        routing = self._interpolated(ended, others)
-        if setters.size == 0:
+        routing = without_setters(start, ended, self.whole)
+        if not start.group:
             every = np.arange(self.whole.classes)
             name = f"{start.name}, by way of {self.fleet.classes} classes"
             yield Start(name, self.whole, self.whole, every, routing)
             return
-        mass = float(ended.fleet.counts[setters] @ ended.routing[setters])
-        first, last = int(self.edges[start.place]), int(self.edges[start.place + 1]) - 1
-        for place in sorted({first, (first + last) // 2, last}):
-            yield from pace_setters(self.whole, routing, place, start.number, mass)
+        middle = int(self.edges[start.place] + self.edges[start.place + 1] - 1) // 2
+        yield from pace_setters(self.whole, routing, middle, start.number, start.mass(ended))
 
-    def _interpolated(self, ended: Network, others: IntArray) -> FloatArray:
-        speeds, p = ended.fleet.service_rates[others], ended.routing[others]
-        order = np.argsort(speeds, kind="stable")
-        logs = np.interp(np.log(self.whole.service_rates), np.log(speeds[order]), np.log(p[order]))
-        weights = np.exp(logs - logs.max())
-        return np.asarray(weights / (self.whole.counts @ weights), dtype=np.float64)
+
+def without_setters(start: Start, ended: Network, fleet: Fleet) -> FloatArray:
+    """A routing of ``fleet`` like that of all but the pace-setters, interpolated between speeds."""
+    others = np.setdiff1d(np.arange(start.parents.size), start.setters)
+    speeds, p = ended.fleet.service_rates[others], ended.routing[others]
+    order = np.argsort(speeds, kind="stable")
+    logs = np.interp(np.log(fleet.service_rates), np.log(speeds[order]), np.log(p[order]))
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / (fleet.counts @ weights), dtype=np.float64)
 
 
 def outline(fleet: Fleet) -> Outline:

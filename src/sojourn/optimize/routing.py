@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -17,10 +17,12 @@ from sojourn.network import (
     square_root_routing,
     uniform_routing,
 )
-from sojourn.optimize.coarse import MANY_CLASSES, outline
+from sojourn.optimize.coarse import MANY_CLASSES, OUTLINE_CLASSES, outline, without_setters
 from sojourn.optimize.descent import Descent, adam, lbfgs
 from sojourn.optimize.objectives import Objective, PerRound, TimeToAccuracy
 from sojourn.optimize.starts import (
+    LARGE_FLEET,
+    PACE_SETTER_MASS,
     Start,
     closed_form_starts,
     neighbouring_pace_setters,
@@ -32,6 +34,10 @@ METHODS = ("lbfgs", "adam")
 
 SAME_PROBABILITY = 1e-5
 """Relative difference below which clients of one class are said to have the same probability."""
+SAME_VALUE = 1e-7
+"""Relative difference of two values up to which neither is worth a search around it."""
+OUTLINE_TOLERANCE, OUTLINE_STEPS = 1e-6, 100
+"""When to end descents on an outline, which only tell where to begin."""
 
 Progress = Callable[[str], None]
 
@@ -132,7 +138,11 @@ def optimize_routing(
 
 
 def _search(
-    fleet: Fleet, concurrency: int, objective: Objective, progress: Progress | None
+    fleet: Fleet,
+    concurrency: int,
+    objective: Objective,
+    progress: Progress | None,
+    **ending: Any,
 ) -> Iterator[tuple[Start, Descent]]:
     def descend(starts: Iterable[Start]) -> list[tuple[Start, Descent]]:
         ended = []
@@ -140,50 +150,57 @@ def _search(
             if progress is not None:
                 progress(start.name)
             try:
-                descent = lbfgs(start.fleet, concurrency, objective, start.routing)
+                descent = lbfgs(start.fleet, concurrency, objective, start.routing, **ending)
             except Unreachable:
                 continue
             ended.append((start, descent))
         return ended
 
-    if fleet.classes >= MANY_CLASSES:
-        try:
-            ended = descend(_starts_by_outline(fleet, concurrency, objective, progress))
-        except Unreachable:
-            ended = []
-        yield from ended or descend(_attainable_start(fleet, concurrency, objective))
-        return
-    symmetric = descend(closed_form_starts(fleet))
-    yield from symmetric
-    base = square_root_routing(fleet)
-    split = descend(pace_setter_starts(fleet, base))
-    yield from split
-    if not symmetric and not split:
-        split = descend(_attainable_start(fleet, concurrency, objective))
-        yield from split
-    best, step = _best(objective, [*symmetric, *split]), max(2, fleet.classes // 8)
-    tried = {(start.place, start.number) for start, _ in split}
-    while best[0].group and step:
-        around = descend(neighbouring_pace_setters(fleet, base, best[0], step, tried))
+    many = fleet.classes >= MANY_CLASSES
+    if many:
+        ended = descend(_starts_by_outline(fleet, concurrency, objective, progress))
+    else:
+        ended = descend(closed_form_starts(fleet))
+        ended += descend(pace_setter_starts(fleet, square_root_routing(fleet)))
+    ended = ended or descend(_attainable_start(fleet, concurrency, objective))
+    yield from ended
+    best = _best(objective, ended)
+    tried = {(start.place, start.number) for start, _ in ended}
+    # Small fleets are searched to the next neighbour, large ones from a run of the outline down to
+    # an eighth of it.
+    step = fleet.classes // OUTLINE_CLASSES if many else max(2, fleet.classes // 8)
+    finest = max(1, step // 8) if many else 1
+    while best[0].group and step >= finest:
+        base, mass = square_root_routing(fleet), PACE_SETTER_MASS[0]
+        if many or fleet.size >= LARGE_FLEET:
+            base = without_setters(best[0], best[1].network, fleet)
+            mass = best[0].mass(best[1].network)
+        around = descend(neighbouring_pace_setters(base, best[0], mass, step, tried))
         yield from around
         better = _best(objective, [best, *around])
-        if better is best:
+        if abs(better[1].value - best[1].value) <= SAME_VALUE * best[1].value:
             step //= 2
-        best = better
+        else:
+            best = better
 
 
 def _starts_by_outline(
     fleet: Fleet, concurrency: int, objective: Objective, progress: Progress | None
 ) -> Iterator[Start]:
-    """The best of all starts, and the best symmetric one, as an outline of the fleet has them."""
+    """The best symmetric start as an outline of the fleet has it, and the best if it is better."""
     coarse = outline(fleet)
-    ended = list(_search(coarse.fleet, concurrency, objective, progress))
-    best = _best(objective, ended)
-    yield from coarse.starts(best[0], best[1].network)
+    try:
+        ending = {"tolerance": OUTLINE_TOLERANCE, "most_steps": OUTLINE_STEPS}
+        ended = list(_search(coarse.fleet, concurrency, objective, progress, **ending))
+    except Unreachable:
+        return
     symmetric = [pair for pair in ended if not pair[0].group]
-    if best[0].group and symmetric:
-        start, descent = _best(objective, symmetric)
+    best = _best(objective, ended)
+    for start, descent in [_best(objective, symmetric)] if symmetric else []:
         yield from coarse.starts(start, descent.network)
+        if abs(descent.value - best[1].value) <= SAME_VALUE * best[1].value:
+            return
+    yield from coarse.starts(best[0], best[1].network)
 
 
 def _attainable_start(fleet: Fleet, concurrency: int, objective: Objective) -> Iterator[Start]:

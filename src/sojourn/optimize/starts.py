@@ -5,15 +5,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sojourn.network import ROUTINGS, Fleet, FloatArray, IntArray, named_routing
+from sojourn.network import ROUTINGS, Fleet, FloatArray, IntArray, Network, named_routing
 
-PACE_SETTERS = (1, 2, 3)
+PACE_SETTERS: tuple[int, ...] = (1, 2, 3)
 """How many clients are split off together."""
 PACE_SETTER_MASS = (0.25, 0.6)
 """How much probability they get together."""
 LARGE_FLEET = 1000
 """From so many clients on, pace-setters may hold far less and still many times an even share."""
-LARGE_FLEET_MASS = 0.01
+LARGE_FLEET_MASS = (0.01, 0.25)
+LARGE_FLEET_PACE_SETTERS = (1, 2)
 MOST_PLACES = 6
 """At how many places, evenly spread over the order of speed, pace-setters are tried."""
 
@@ -40,6 +41,16 @@ class Start:
         """How many clients set the pace."""
         return sum(self.group.values())
 
+    @property
+    def setters(self) -> IntArray:
+        """The classes of ``fleet`` that set the pace: a part of their class, or all of it."""
+        last = [int(np.flatnonzero(self.parents == k)[-1]) for k in self.group]
+        return np.array(last, dtype=np.int64)
+
+    def mass(self, ended: Network) -> float:
+        """How much probability the pace-setters hold in a network that a descent ended in."""
+        return float(ended.fleet.counts[self.setters] @ ended.routing[self.setters])
+
 
 def closed_form_starts(fleet: Fleet) -> Iterator[Start]:
     """Uniform, balanced and square-root routing of the fleet as it is."""
@@ -53,24 +64,24 @@ def pace_setter_starts(fleet: Fleet, routing: FloatArray) -> Iterator[Start]:
     The bounds have minima where a few clients set the pace and hold most of the tasks; which
     clients, and how many, no descent from a symmetric point can find.
     """
-    masses = (
-        (LARGE_FLEET_MASS, *PACE_SETTER_MASS) if fleet.size >= LARGE_FLEET else PACE_SETTER_MASS
-    )
+    masses, numbers = PACE_SETTER_MASS, PACE_SETTERS
+    if fleet.size >= LARGE_FLEET:
+        masses, numbers = LARGE_FLEET_MASS, LARGE_FLEET_PACE_SETTERS
     places = np.linspace(0, fleet.classes - 1, MOST_PLACES).round().astype(int)
     for place in np.unique(places):
-        for number in PACE_SETTERS:
+        for number in numbers:
             for mass in masses:
                 yield from pace_setters(fleet, routing, int(place), number, mass)
 
 
 def neighbouring_pace_setters(
-    fleet: Fleet, routing: FloatArray, best: Start, step: int, tried: set[tuple[int, int]]
+    routing: FloatArray, best: Start, mass: float, step: int, tried: set[tuple[int, int]]
 ) -> Iterator[Start]:
     """One client more or fewer than the pace-setters of ``best``, and those ``step`` places away.
 
     ``tried`` holds places and numbers that need no second descent, and gains those that are given.
     """
-    mass = LARGE_FLEET_MASS if fleet.size >= LARGE_FLEET else PACE_SETTER_MASS[0]
+    fleet = best.whole
     for shift, more in ((0, 1), (0, -1), (-step, 0), (step, 0)):
         place, number = best.place + shift, best.number + more
         if 0 <= place < fleet.classes and number >= 1 and (place, number) not in tried:
