@@ -140,7 +140,7 @@ class Clock:
 
     def __init__(self, monkeypatch, plain, together):
         self.now = 0.0
-        monkeypatch.setattr(batching.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(batching.time, "thread_time", lambda: self.now)
         self.ways = [self.way(plain), self.way(together)]
 
     def way(self, seconds):

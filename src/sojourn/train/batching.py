@@ -23,7 +23,8 @@ class Workers:
     """Hands every run of tasks to the plain loop or to the batched computation.
 
     ``batched`` is ``True`` or ``False`` once that is settled. While it is ``None``, runs go to
-    either in turn and are timed; the batched computation must then have taken less than
+    either in turn and are timed, by this thread's processor time, so that other work on the machine
+    does not decide; the batched computation must then have taken less than
     ``WORTHWHILE`` times as long per task, the first run of each left out. Heavy tasks have nothing
     to gain and are computed plainly at once. Runs too short to gain anything are always computed
     plainly; if the first ``LONGEST_TRIAL`` tasks have hardly any others, so are all.
@@ -56,9 +57,9 @@ class Workers:
         plain, together = self._seconds
         turn = len(together) < len(plain)
         way = self._together if turn and self._together is not None else self._plain
-        begin = time.perf_counter()
+        begin = time.thread_time()
         results = list(way.results(tasks))
-        (together if turn else plain).append((time.perf_counter() - begin) / len(tasks))
+        (together if turn else plain).append((time.thread_time() - begin) / len(tasks))
         if min(plain) > HEAVY_TASK:
             self.batched = False
         elif len(together) > TRIAL_ROUNDS:
