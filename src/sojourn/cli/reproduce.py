@@ -12,6 +12,7 @@ from sojourn.errors import MissingExtra
 
 STYLES = {
     "reproduces": "green",
+    "reproduces as far as told": "green",
     "reproduces in part": "yellow",
     "does not reproduce": "red",
 }

@@ -14,6 +14,7 @@ from sojourn.report.figure import Figure, Table
 Outcome = Literal["reproduces", "does not reproduce", "cannot be told here", "data not found"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 IN_PART = "reproduces in part"
+AS_FAR_AS_TOLD = "reproduces as far as told"
 
 FILE = "finding.json"
 
@@ -51,15 +52,17 @@ class Finding:
         """The statements in one word.
 
         Statements that could not be told here, or whose data are missing, decide nothing unless
-        there is no other.
+        there is no other; but then a claim only reproduces as far as told.
 
         >>> told = Statement("a", "b", "reproduces"), Statement("c", "d", "cannot be told here")
         >>> Finding("1", "t", "s", "c", "paper", told).verdict
-        'reproduces'
+        'reproduces as far as told'
         """
         outcomes = Counter(statement.outcome for statement in self.statements)
         if outcomes["reproduces"] and outcomes["does not reproduce"]:
             return IN_PART
+        if 0 < outcomes["reproduces"] < len(self.statements):
+            return AS_FAR_AS_TOLD
         for outcome in OUTCOMES:
             if outcomes[outcome]:
                 return outcome
