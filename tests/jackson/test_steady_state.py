@@ -92,6 +92,22 @@ def test_large_three_class_fleet_has_no_overflow(routing):
     np.testing.assert_allclose(contour.mean_tasks, recursion.mean_tasks, rtol=1e-10)
 
 
+@pytest.mark.parametrize("slow_clients", [1, 2, 3])
+@pytest.mark.parametrize("tasks", [500.0, 1000.0, 2000.0, 4000.0, 8000.0, 16_000.0, 32_000.0])
+def test_engines_agree_when_few_clients_hold_many_tasks(slow_clients, tasks):
+    """A pole over a wide Gaussian: the parabola through the saddle ends where that grows again."""
+    counts = np.array([slow_clients, 20_000, 30_000, 50_000])
+    open_means, weights = np.array([tasks, 15.0, 5.0, 2.0]), np.array([1.0, 3.0, 10.0, 20.0])
+    loads, population = open_means / (1 + open_means), int(counts @ open_means)
+    accurate, throughput, mean, covariance = contour_integral(loads, counts, population, weights)
+    slow = steady_state(loads, counts, population + 1, weights, engine="mean-value")
+    assert accurate
+    np.testing.assert_allclose(throughput, slow.throughput, rtol=1e-12)
+    np.testing.assert_allclose(mean, slow.mean_tasks, rtol=1e-10)
+    scale = np.abs(slow.weighted_covariance).max()
+    np.testing.assert_allclose(covariance, slow.weighted_covariance, atol=1e-8 * scale)
+
+
 def test_contour_flags_tiny_populations_and_falls_back():
     loads, counts = np.array([0.3, 0.7]), np.array([1, 1])
     accurate, *_ = contour_integral(loads, counts, 1, np.zeros(2))

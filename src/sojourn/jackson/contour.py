@@ -10,7 +10,9 @@ from sojourn.network import FloatArray, IntArray
 STEP = 0.25
 """Distance of the contour's points, in standard deviations of the integrand."""
 POINTS = 48
-"""The most points on one half of the contour."""
+"""The most points on one half of the parabola."""
+POINTS_BENT = 192
+"""The most points on one half of the path that levels off, taken when the parabola fails."""
 NEGLIGIBLE = 1e-17
 """Relative weight at which the contour may end."""
 FOLD = 16
@@ -75,10 +77,10 @@ def contour_integral(
 
     .. math:: Z_M = \frac1{2\pi i} \oint \prod_i (1 - \rho_i z)^{-c_i} \frac{dz}{z^{M+1}}
 
-    In :math:`s = \log z` the path is the parabola :math:`s_0 + it + \beta t^2` through the saddle
-    :math:`s_0`, :math:`\beta = \kappa_3/(6\kappa_2)`, on which the trapezoid rule converges
-    geometrically. Given :math:`z`, the :math:`X_i` are independent and geometric with mean
-    :math:`A_i(z)`, so averages over the path give :math:`E[X_i]`, the covariances and
+    In :math:`s = \log z` the path is :math:`s_0 + it + x(t)` through the saddle :math:`s_0`: a
+    parabola, or where that fails one that levels off (``_bend``); on both the trapezoid rule
+    converges geometrically. Given :math:`z`, the :math:`X_i` are independent and geometric with
+    mean :math:`A_i(z)`, so averages over the path give :math:`E[X_i]`, the covariances and
     :math:`1/\lambda = E[1/z]`. With :math:`d = e^{s - s_0} - 1` and the means :math:`A_i` at the
     saddle,
 
@@ -86,26 +88,68 @@ def contour_integral(
 
     which loses no digits. Arguments and results as in ``mean_value_analysis``, after a flag: false
     when the last point's weight is not negligible, as happens for very small populations. Cost:
-    O(k) for each of at most 48 points.
+    O(k) for each of 48 points, rarely of 192 more.
     """
-    k = loads.size
     means = saddle_point(loads, counts, population)
+    kappa2, beta, level = _bend(means, counts)
+    step = STEP / math.sqrt(kappa2)
+    centred = _centre(weights, means, counts, kappa2)
+    scale = means.max() / (1.0 + means.max()) / loads.max()
+    result = (False, 0.0, means, means)
+    for most, levelling in ((POINTS, 0.0), (POINTS_BENT, level)):
+        t = step * np.arange(min(most, int(math.pi / step)))
+        rest = 1.0 / (1.0 + levelling * t * t)
+        x = beta * t * t * rest
+        slope = 2.0 * beta * t * rest * rest
+        result = _along(means, counts, population, centred, scale, t, x, slope)
+        if result[0]:
+            break
+    return result
+
+
+@_kernel
+def _bend(means: FloatArray, counts: IntArray) -> tuple[float, float, float]:
+    r""":math:`\kappa_2` and the path's :math:`x(t) = \beta t^2/(1 + \ell t^2)`: beta and ell.
+
+    At the saddle :math:`\beta = \kappa_3/(6\kappa_2)` is the curvature of steepest descent. One
+    heavily loaded client over many others makes the integrand a pole of mean :math:`A` (of order
+    :math:`a`) times a Gaussian of variance :math:`V`, which the first cumulants tell; the Gaussian
+    grows again to the right of :math:`aA/V`, where :math:`x(t)` levels off.
+    """
     kappa2 = 0.0
     kappa3 = 0.0
-    for i in range(k):
-        spread = counts[i] * means[i] * (1.0 + means[i])
+    kappa4 = 0.0
+    for i in range(means.size):
+        a = means[i]
+        spread = counts[i] * a * (1.0 + a)
         kappa2 += spread
-        kappa3 += spread * (1.0 + 2.0 * means[i])
+        kappa3 += spread * (1.0 + 2.0 * a)
+        kappa4 += spread * (1.0 + 6.0 * a * (1.0 + a))
     beta = kappa3 / (6.0 * kappa2)
-    step = STEP / math.sqrt(kappa2)
-    points = min(POINTS, int(math.pi / step))
-    centred = _centre(weights, means, counts, kappa2)
+    pole = kappa4 / (3.0 * kappa3)
+    order = kappa3 / (2.0 * pole**3)
+    variance = max(kappa2 - order * pole**2, 0.0)
+    return kappa2, beta, beta * variance / (order * pole)
 
+
+@_kernel
+def _along(
+    means: FloatArray,
+    counts: IntArray,
+    population: int,
+    centred: FloatArray,
+    scale: float,
+    t: FloatArray,
+    x: FloatArray,
+    slope: FloatArray,
+) -> tuple[bool, float, FloatArray, FloatArray]:
+    """The averages of ``contour_integral`` over one path."""
+    k = means.size
+    points = t.size
     # d and the sum of weighted changes at every point, as real and imaginary parts.
     d_re, d_im = np.empty(points), np.empty(points)
     for q in range(points):
-        t = q * step
-        d_re[q], d_im[q] = _expm1(beta * t * t, t)
+        d_re[q], d_im[q] = _expm1(x[q], t[q])
     logarithm, sum_re, sum_im = _path_sums(means, counts, centred, d_re, d_im)
 
     w_re, w_im = np.empty(points), np.empty(points)
@@ -114,9 +158,8 @@ def contour_integral(
     mean_change = 0.0
     used = 0
     for q in range(points):
-        t = q * step
-        w = np.exp(-logarithm[q] - population * complex(beta * t * t, t))
-        w *= complex(1.0, -2.0 * beta * t) * (2.0 if q else 1.0)
+        w = np.exp(-logarithm[q] - population * complex(x[q], t[q]))
+        w *= complex(1.0, -slope[q]) * (2.0 if q else 1.0)
         if abs(w) < NEGLIGIBLE * mass:
             break
         used = q + 1
@@ -135,9 +178,9 @@ def contour_integral(
         variance = 0.0
         for q in range(used):
             r_re, r_im = 1.0 - a * d_re[q], -a * d_im[q]
-            scale = a * (1.0 + a) / (r_re * r_re + r_im * r_im)
-            c_re = scale * (d_re[q] * r_re + d_im[q] * r_im)
-            c_im = scale * (d_im[q] * r_re - d_re[q] * r_im)
+            size = a * (1.0 + a) / (r_re * r_re + r_im * r_im)
+            c_re = size * (d_re[q] * r_re + d_im[q] * r_im)
+            c_im = size * (d_im[q] * r_re - d_re[q] * r_im)
             wc_re = w_re[q] * c_re - w_im[q] * c_im
             wc_im = w_re[q] * c_im + w_im[q] * c_re
             shift += wc_re
@@ -149,9 +192,7 @@ def contour_integral(
         covariance[i] = (
             product / mass - shift * mean_change + centred[i] * (a * (1.0 + a) + variance / mass)
         )
-    a_top = means.max()
-    throughput = a_top / (1.0 + a_top) / loads.max() * mass / inverse
-    return used < points, throughput, mean, covariance
+    return used < points, scale * mass / inverse, mean, covariance
 
 
 @_kernel
