@@ -1,6 +1,7 @@
 """What every file written by Sojourn says about its origin."""
 
 import datetime
+import functools
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -24,11 +25,12 @@ def provenance(**inputs: Any) -> dict[str, Any]:
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": f"{platform.system()}-{platform.machine()}",
-        "libraries": _library_versions(),
+        "libraries": dict(_library_versions()),
         "inputs": {key: value for key, value in inputs.items() if value is not None},
     }
 
 
+@functools.cache
 def _library_versions() -> Mapping[str, str]:
     found = {}
     for name in _LIBRARIES:

@@ -97,7 +97,7 @@ def contour_integral(
     scale = means.max() / (1.0 + means.max()) / loads.max()
     result = (False, 0.0, means, means)
     for most, levelling in ((POINTS, 0.0), (POINTS_BENT, level)):
-        t = step * np.arange(min(most, int(math.pi / step)))
+        t = step * np.arange(min(most, int(math.pi / step))).astype(np.float64)
         rest = 1.0 / (1.0 + levelling * t * t)
         x = beta * t * t * rest
         slope = 2.0 * beta * t * rest * rest
