@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,13 @@ with contextlib.suppress(ValueError):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
+EXACT = Path(__file__).parent / "reference" / "exact.json"
+"""Networks with their exact throughput, means, bounds and gradients, to all digits of a double."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that takes ``exact`` runs once for each network of the reference file."""
     if "exact" not in metafunc.fixturenames:
         return
-    folder = os.environ.get("SOJOURN_REFERENCE", str(ROOT.parent / "shared" / "reference"))
-    path = Path(folder) / "exact.json"
-    if not path.exists():
-        reason = "exact.json not found: set SOJOURN_REFERENCE to its folder"
-        metafunc.parametrize("exact", [pytest.param(None, marks=pytest.mark.skip(reason=reason))])
-        return
-    cases: list[dict[str, Any]] = json.loads(path.read_text())
+    cases: list[dict[str, Any]] = json.loads(EXACT.read_text())
     metafunc.parametrize("exact", cases, ids=[case["name"] for case in cases])

@@ -1,1 +1,1 @@
-"""Slow twins of the fast code, shaped like the definitions."""
+"""Slow twins of the fast code, shaped like the definitions, and exact values."""
