@@ -16,7 +16,6 @@ settings.load_profile("sojourn")
 with contextlib.suppress(ValueError):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-ROOT = Path(__file__).resolve().parent.parent
 EXACT = Path(__file__).parent / "reference" / "exact.json"
 """Networks with their exact throughput, means, bounds and gradients, to all digits of a double."""
 
