@@ -54,6 +54,40 @@ class Residual(nn.Module):
         return self.outer(x + torch.tanh(self.inner(x)))
 
 
+class Skipping(nn.Sequential):
+    """A sequence by type, not by what it does."""
+
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+def with_a_skip():
+    return nn.Sequential(Skipping(nn.Linear(6, 6), nn.Tanh()), nn.Linear(6, CLASSES))
+
+
+class Negated(nn.Sequential):
+    def forward(self, x):
+        return super().forward(-x)
+
+
+def with_a_parameter_of_its_own():
+    model = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Linear(6, CLASSES))
+    model.unused = nn.Parameter(torch.ones(6, 6))
+    return model
+
+
+def hooked():
+    model = nn.Sequential(nn.Linear(6, CLASSES), nn.Tanh())
+    model[0].register_forward_hook(lambda module, inputs, outputs: 2 * outputs)
+    return model
+
+
+def patched():
+    model = nn.Sequential(nn.Linear(6, CLASSES), nn.Tanh())
+    model.forward = lambda x: model[0](x).exp()
+    return model
+
+
 def tied():
     layer = nn.Linear(6, 6)
     return nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(6, CLASSES))
@@ -72,6 +106,9 @@ def tied():
         ),
         (convolutional, (1, 6, 6), False),
         (Residual, (6,), False),
+        (with_a_skip, (6,), False),
+        (lambda: Negated(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, CLASSES)), (6,), False),
+        (with_a_parameter_of_its_own, (6,), False),
     ],
 )
 @pytest.mark.parametrize(
@@ -125,9 +162,24 @@ class Branching(nn.Module):
         return self.layer(x) if x.sum() > 0 else self.layer(-x)
 
 
-@pytest.mark.parametrize("model", [Branching, tied])
-def test_models_that_vmap_cannot_run_are_run_one_by_one(model):
-    problem = small_problem(model=model())
+def counting_loss(outputs, y):
+    """Cross-entropy that looks at a value, which ``vmap`` cannot."""
+    return nn.functional.cross_entropy(outputs, y) * (2.0 if int(y.max()) > 9 else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "loss"),
+    [
+        (Branching, nn.functional.cross_entropy),
+        (tied, nn.functional.cross_entropy),
+        (hooked, nn.functional.cross_entropy),
+        (patched, nn.functional.cross_entropy),
+        (perceptron, counting_loss),
+        (Residual, counting_loss),
+    ],
+)
+def test_what_vmap_cannot_run_is_run_one_by_one(model, loss):
+    problem = small_problem(model=model(), loss=loss)
     assert stacked.stacked_gradients(problem) is None
     history = train(
         small_schedule(rounds=50), problem, GeneralizedAsyncSGD(), learning_rate=0.1, seed=1

@@ -100,6 +100,21 @@ def test_regression_has_no_accuracy():
     assert np.isnan(accuracy)
 
 
+def test_accuracy_over_sequences_of_labels_is_a_share_of_all_labels():
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(1, 2)
+
+        def forward(self, x):
+            return self.layer(x.unsqueeze(2)).transpose(1, 2)
+
+    x = torch.tensor([[1.0, 1.0, -1.0, 1.0]] * 3)
+    problem = Problem(Tagger(), [(x, (x > 0).long())], (x, (x > 0).long()), batch_size=2)
+    always_one = torch.tensor([0.0, 0.0, 0.0, 1.0])
+    assert problem.evaluate(always_one)[1] == 0.75
+
+
 def with_dropout():
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, CLASSES))
 

@@ -223,7 +223,7 @@ class Problem:
                 total += self.loss(outputs, wanted).item() * len(wanted)
                 if labelled:
                     correct += int((outputs.argmax(dim=1) == wanted).sum())
-        return total / len(y), correct / len(y) if labelled else float("nan")
+        return total / len(y), correct / y.numel() if labelled else float("nan")
 
     def __getstate__(self) -> dict[str, Any]:
         scratch = ("_flat_array", "_gradient_array", "_steps")
@@ -296,11 +296,23 @@ def _steps(model: nn.Module) -> list[Callable[[Tensor], Tensor]]:
     To call ``forward`` of a sequence's layers saves what calling a module costs, a tenth of the
     gradient of a small perceptron; a model with hooks is called as a whole.
     """
-    if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in model.modules()):
+    if altered(model):
         return [model]
     if type(model) is nn.Sequential:
         return [step for child in model for step in _steps(child)]
     return [model.forward]
+
+
+def altered(model: nn.Module) -> bool:
+    """Whether a module does something else than its class: it has hooks, or a ``forward`` of its own."""
+    return any(
+        m._forward_hooks
+        or m._forward_pre_hooks
+        or m._backward_hooks
+        or m._backward_pre_hooks
+        or "forward" in vars(m)
+        for m in model.modules()
+    )
 
 
 _ENGINE: Any = torch.autograd.Variable._execution_engine

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sojourn.train.problem import Loss, Problem
+from sojourn.train.problem import Loss, Problem, altered
 
 StackedGradients: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """From weights (tasks, dimension) and batches x, y (tasks, batch, ...) to losses and gradients."""
@@ -19,23 +19,24 @@ def stacked_gradients(problem: Problem) -> StackedGradients | None:
     """The fastest way at hand for this problem, or ``None`` if there is none.
 
     Sequences of linear layers and elementwise functions go through batched matrix products, other
-    models through ``torch.func.vmap``, if it knows all their operations. A model that draws random
-    numbers must be run task by task, so that each has its own; so must one that has a parameter in
-    two places, which ``torch.func`` does not put back.
+    models through ``torch.func.vmap``, if it knows all operations of model and loss. A model that
+    draws random numbers must be run task by task, so that each has its own; so must one with hooks,
+    which expect one task, and one that has a parameter in two places, which ``torch.func`` does not
+    put back.
     """
-    if problem.stochastic or _repeats(problem.model):
+    if problem.stochastic or altered(problem.model) or _repeats(problem.model):
         return None
     layers = _dense_layers(problem)
-    if layers is not None:
-        return _DenseGradients(problem, layers)
-    vectorized = _VectorizedGradients(problem)
-    weights = problem.initial_weights().expand(2, -1)
+    gradients: StackedGradients = (
+        _VectorizedGradients(problem) if layers is None else _DenseGradients(problem, layers)
+    )
+    weights = problem.initial_weights().repeat(2, 1)
     x, y = problem.stacked_batches([(0, 0), (0, 1)], seed=0)
     try:
-        vectorized(weights, x[:, :2], y[:, :2])
-    except (RuntimeError, NotImplementedError, ValueError):
+        gradients(weights, x[:, :2], y[:, :2])
+    except Exception:  # Whatever the user's code raises when stacked, it runs task by task.
         return None
-    return vectorized
+    return gradients
 
 
 class _DenseGradients:
@@ -103,8 +104,8 @@ class _VectorizedGradients:
 def _dense_layers(problem: Problem) -> list[nn.Module] | None:
     """The layers of a sequence that `_DenseGradients` can run, or ``None``."""
     model = problem.model
-    layers = [m for m in model.modules() if not isinstance(m, nn.Sequential)]
-    if not isinstance(model, nn.Sequential | nn.Linear) or not layers:
+    layers = [m for m in model.modules() if not _plain_sequence(m)]
+    if not layers:
         return None
     flat = problem.test_set[0].dim() == 2 or isinstance(layers[0], nn.Flatten)
     trainable = all(p.requires_grad for p in model.parameters())
@@ -114,6 +115,11 @@ def _dense_layers(problem: Problem) -> list[nn.Module] | None:
         for layer in layers
     )
     return layers if flat and trainable and known else None
+
+
+def _plain_sequence(module: nn.Module) -> bool:
+    """Whether it calls one layer after the other and does nothing else; a subclass may."""
+    return type(module) is nn.Sequential and not module._parameters
 
 
 def _repeats(model: nn.Module) -> bool:
