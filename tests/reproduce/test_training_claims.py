@@ -8,8 +8,9 @@ import pytest
 from sojourn.config import Table
 from sojourn.history import History
 from sojourn.report.verdict import Finding, Statement
-from sojourn.reproduce.checks import greater
+from sojourn.reproduce.checks import greater, less_variance
 from sojourn.reproduce.claims import read_claims
+from sojourn.reproduce.measures import by_strategy, judge_alike, judge_steadier
 from sojourn.reproduce.settings import Settings, TrainingCell
 from sojourn.reproduce.strategies import routing_of
 from sojourn.reproduce.training import (
@@ -68,7 +69,7 @@ def verdict(statements: tuple[Statement, ...]) -> str:
 
 
 GOOD = {"uniform": 0.75, "balanced": 0.76, "g-optimal": 0.82, "square-root": 0.75, "plan": 0.8}
-STEADY = {"uniform": 0.2, "balanced": 0.2, "g-optimal": 0.05}
+STEADY = {"uniform": 0.4, "balanced": 0.4, "g-optimal": 0.05}
 
 
 def test_claim_3_reproduces_from_good_results_and_not_from_wrong_ones() -> None:
@@ -112,6 +113,62 @@ def test_noise_cannot_be_told() -> None:
     assert greater([0.02, -0.01, 0.01]) == "cannot be told here"
     assert greater([0.05]) == "cannot be told here"
     assert greater([0.05, 0.051, 0.049]) == "reproduces"
+
+
+def scattered(strategy: str, finals: list[float]) -> list[History]:
+    """One run per final accuracy, seeds from 0."""
+    return [run(strategy, seed, final - 0.002 * seed) for seed, final in enumerate(finals)]
+
+
+def test_equal_means_of_scattered_runs_are_not_alike() -> None:
+    steady, noisy = scattered("a", [0.5, 0.5, 0.5]), scattered("b", [0.9, 0.1, 0.5])
+    assert judge_alike({"b - a": (noisy, steady)}).outcome == "cannot be told here"
+    near, far = scattered("c", [0.51, 0.52, 0.51]), scattered("d", [0.61, 0.62, 0.61])
+    told = judge_alike({"c - a": (near, steady)})
+    assert told.outcome == "reproduces"
+    assert told.found == "Differences in points: c - a +1.3 ± 1.0."
+    assert judge_alike({"d - a": (far, steady)}).outcome == "does not reproduce"
+    assert judge_alike({"c - a": (near[:1], steady[:1])}).outcome == "cannot be told here"
+
+
+def test_insensitivity_is_not_claimed_of_scattered_runs() -> None:
+    claim = training_claim("8")
+    every = {**GOOD, "h-printed": 0.85, "h-optimal": 0.8}
+    results = {cell: runs(every, STEADY) for cell in claim.needed}
+    for cell in claim.cells:
+        results[cell] = [
+            h
+            for name, final in every.items()
+            for h in scattered(name, [final + 0.1, final - 0.1, final])
+        ]
+    told = [s for s in judge(claim, results, SETTINGS) if "insensitive" in s.says]
+    assert {s.outcome for s in told} == {"cannot be told here"}
+
+
+@pytest.mark.parametrize(
+    ("own", "outcome"),
+    [(0.01, "reproduces"), (0.05, "cannot be told here"), (0.4, "does not reproduce")],
+)
+def test_steadier_needs_more_than_a_chance_ratio_of_deviations(own: float, outcome: str) -> None:
+    grouped = by_strategy(runs({"a": 0.5, "b": 0.5}, {"a": own, "b": 0.08}))
+    assert judge_steadier(grouped, "a", ["b"], "rounds").outcome == outcome
+
+
+def test_strategies_that_do_not_differ_seldom_seem_steadier() -> None:
+    rng = np.random.default_rng(7)
+    told = [
+        less_variance(*rng.standard_normal((2, 3)).var(axis=1, ddof=1), runs=3) for _ in range(4000)
+    ]
+    for outcome in ("reproduces", "does not reproduce"):
+        assert told.count(outcome) / 4000 == pytest.approx(0.05, abs=0.012)
+
+
+def test_steadiness_of_runs_that_diverged_cannot_be_told() -> None:
+    grouped = by_strategy(runs({"a": 0.5, "b": 0.5}, {"a": 0.4, "b": 0.01}))
+    grouped["a"][0] = History(**{**vars(grouped["a"][0]), "diverged_at": 500})
+    judged = judge_steadier(grouped, "a", ["b"], "rounds")
+    assert judged.outcome == "cannot be told here"
+    assert "a diverged" in judged.found
 
 
 def test_a_run_that_diverged_counts_as_nothing_learnt() -> None:

@@ -40,22 +40,53 @@ def greater(differences: Sequence[float]) -> Outcome:
     """
     if len(differences) < 2 or not all(math.isfinite(value) for value in differences):
         return "cannot be told here"
-    mean = statistics.fmean(differences)
-    error = statistics.stdev(differences) / math.sqrt(len(differences))
-    margin = float(stats.t.ppf(CONFIDENCE, len(differences) - 1)) * error
+    mean, margin = statistics.fmean(differences), margin_of(differences)
     if mean - margin > 0:
         return "reproduces"
     return "does not reproduce" if mean + margin < 0 else "cannot be told here"
 
 
-def clearly_greater(ratio: float, *, factor: float) -> Outcome:
-    """Whether a ratio is clearly above one: beyond ``factor`` yes, below its inverse no.
+def alike(differences: Sequence[float], *, within: float) -> Outcome:
+    """Whether paired differences are surely small, or surely not.
 
-    >>> clearly_greater(2.0, factor=1.5), clearly_greater(1.2, factor=1.5)
+    The mean with its one-sided 95 % margin on either side: wholly inside ``within`` reproduces,
+    wholly outside does not. A mean near zero of differences that scatter proves nothing.
+
+    >>> alike([0.01, 0.02, 0.0], within=0.05), alike([0.4, -0.4, 0.0], within=0.05)
     ('reproduces', 'cannot be told here')
+    >>> alike([0.10, 0.11, 0.12], within=0.05)
+    'does not reproduce'
     """
-    if not math.isfinite(ratio):
+    if len(differences) < 2 or not all(math.isfinite(value) for value in differences):
         return "cannot be told here"
-    if ratio >= factor:
+    mean, margin = abs(statistics.fmean(differences)), margin_of(differences)
+    if mean + margin <= within:
         return "reproduces"
-    return "does not reproduce" if ratio <= 1 / factor else "cannot be told here"
+    return "does not reproduce" if mean - margin > within else "cannot be told here"
+
+
+def less_variance(own: float, rival: float, *, runs: int) -> Outcome:
+    """Whether a variance estimated from ``runs`` runs is below another, beyond chance.
+
+    An F-test at 95 % with ``runs - 1`` degrees of freedom on either side.
+
+    >>> less_variance(1.0, 30.0, runs=3), less_variance(1.0, 5.0, runs=3)
+    ('reproduces', 'cannot be told here')
+    >>> less_variance(5.0, 1.0, runs=10)
+    'does not reproduce'
+    """
+    told = math.isfinite(own) and math.isfinite(rival) and max(own, rival) > 0
+    if runs < 2 or not told:
+        return "cannot be told here"
+    critical = float(stats.f.ppf(CONFIDENCE, runs - 1, runs - 1))
+    if rival >= critical * own:
+        return "reproduces"
+    return "does not reproduce" if own >= critical * rival else "cannot be told here"
+
+
+def margin_of(differences: Sequence[float]) -> float:
+    """How far the mean of differences may be off to one side, at 95 %: ``nan`` for a single one."""
+    if len(differences) < 2:
+        return math.nan
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    return float(stats.t.ppf(CONFIDENCE, len(differences) - 1)) * error

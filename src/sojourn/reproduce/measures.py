@@ -4,17 +4,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from scipy import stats
 
 from sojourn.history import History
 from sojourn.report.curves import mean_and_deviation
 from sojourn.report.palette import label
 from sojourn.report.verdict import OUTCOMES, Outcome
-from sojourn.reproduce.checks import CONFIDENCE, clearly_greater, greater
+from sojourn.reproduce.checks import alike, greater, less_variance, margin_of
 from sojourn.reproduce.claims import Judged
 
 LAST = 0.1
-STEADIER = 1.5
 ALIKE = 0.05
 
 Runs = Mapping[str, Sequence[History]]
@@ -45,12 +43,12 @@ def mean_accuracy(run: History) -> float:
     return area / float(run.round[-1] - run.round[0])
 
 
-def unsteadiness(runs: Sequence[History], axis: str) -> float:
-    """Standard deviation of the test loss over seeds, averaged along the run."""
+def variance_between(runs: Sequence[History], axis: str) -> float:
+    """Variance of the test loss over seeds, averaged along the run; infinite if one diverged."""
     if len(runs) < 2 or any(run.diverged_at is not None for run in runs):
         return math.inf
     _, _, deviation = mean_and_deviation(runs, "test_loss", axis=axis)
-    return float(deviation.mean())
+    return float((deviation**2).mean())
 
 
 def judge_higher(
@@ -69,27 +67,37 @@ def judge_higher(
 
 
 def judge_steadier(runs: Runs, strategy: str, over: Sequence[str], axis: str) -> Judged:
-    """Whether the loss varies less between seeds under ``strategy`` than under each of ``over``."""
-    spread = {name: unsteadiness(runs[name], axis) for name in (strategy, *over)}
-    ratios = [spread[rival] / spread[strategy] if spread[strategy] else math.nan for rival in over]
+    """Whether the loss varies less between seeds under ``strategy`` than under each of ``over``.
+
+    The evaluations of a run hang together, so that each run counts as one observation however often
+    it was evaluated.
+    """
+    variance = {name: variance_between(runs[name], axis) for name in (strategy, *over)}
     found = ", ".join(
-        f"{label(name)} {value:.3g}" if math.isfinite(value) else f"{label(name)} diverged"
-        for name, value in spread.items()
+        f"{label(name)} {math.sqrt(value):.3g}"
+        if math.isfinite(value)
+        else f"{label(name)} {'diverged' if len(runs[name]) > 1 else 'has one run'}"
+        for name, value in variance.items()
     )
-    outcomes = [clearly_greater(ratio, factor=STEADIER) for ratio in ratios]
+    outcomes = [
+        less_variance(
+            variance[strategy], variance[rival], runs=min(len(runs[strategy]), len(runs[rival]))
+        )
+        for rival in over
+    ]
     return Judged(f"Standard deviations: {found}.", together(outcomes))
 
 
 def judge_alike(pairs: Mapping[str, tuple[Sequence[History], Sequence[History]]]) -> Judged:
-    """Whether final accuracies of paired runs agree within five points."""
+    """Whether final accuracies of paired runs agree within five points, with their margins."""
     outcomes, found = [], []
     for name, (runs, others) in pairs.items():
         differences = [
             final_accuracy(a) - final_accuracy(b) for a, b in zip(runs, others, strict=True)
         ]
-        mean = float(np.mean(differences))
-        found.append(f"{name} {100 * mean:+.1f}")
-        outcomes.append(_alike(differences, mean))
+        mean, margin = 100 * float(np.mean(differences)), 100 * margin_of(differences)
+        found.append(f"{name} {mean:+.1f} ± {margin:.1f}")
+        outcomes.append(alike(differences, within=ALIKE))
     return Judged(f"Differences in points: {', '.join(found)}.", together(outcomes))
 
 
@@ -99,13 +107,3 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
         if outcome in outcomes:
             return OUTCOMES[OUTCOMES.index(outcome)]
     return "reproduces" if outcomes else "cannot be told here"
-
-
-def _alike(differences: Sequence[float], mean: float) -> Outcome:
-    if abs(mean) <= ALIKE:
-        return "reproduces"
-    if len(differences) < 2:
-        return "cannot be told here"
-    error = float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
-    margin = float(stats.t.ppf(CONFIDENCE, len(differences) - 1)) * error
-    return "does not reproduce" if abs(mean) - margin > ALIKE else "cannot be told here"
