@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sojourn.cli.reproduce import STYLES
 from sojourn.errors import InvalidFile
 from sojourn.report.verdict import Finding, Outcome, Statement
 
@@ -19,9 +20,12 @@ def finding(*outcomes: Outcome) -> Finding:
     [
         (("reproduces", "reproduces"), "reproduces"),
         (("reproduces", "does not reproduce"), "reproduces in part"),
-        (("does not reproduce", "cannot be told here"), "does not reproduce"),
-        (("cannot be told here", "reproduces"), "reproduces as far as told"),
-        (("data not found", "reproduces"), "reproduces as far as told"),
+        (("does not reproduce",), "does not reproduce"),
+        (("does not reproduce", "cannot be told here"), "does not reproduce, as far as told"),
+        (("data not found", "does not reproduce"), "does not reproduce, as far as told"),
+        (("reproduces", "cannot be told here", "does not reproduce"), "reproduces in part"),
+        (("cannot be told here", "reproduces"), "reproduces, as far as told"),
+        (("data not found", "reproduces"), "reproduces, as far as told"),
         (("cannot be told here", "data not found"), "cannot be told here"),
         (("data not found",), "data not found"),
         ((), "cannot be told here"),
@@ -31,6 +35,15 @@ def test_the_verdict_follows_from_the_statements(
     outcomes: tuple[Outcome, ...], verdict: str
 ) -> None:
     assert finding(*outcomes).verdict == verdict
+
+
+@pytest.mark.parametrize("open_ones", [1, 17])
+def test_open_statements_hedge_either_verdict_alike(open_ones: int) -> None:
+    untold: tuple[Outcome, ...] = ("cannot be told here",) * open_ones
+    for decided in ("reproduces", "does not reproduce"):
+        hedged = finding(decided, *untold).verdict
+        assert hedged == f"{decided}, as far as told"
+        assert hedged in STYLES
 
 
 def test_a_verdict_written_by_hand_has_no_effect(tmp_path: Path) -> None:

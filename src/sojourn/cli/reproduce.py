@@ -12,9 +12,10 @@ from sojourn.errors import MissingExtra
 
 STYLES = {
     "reproduces": "green",
-    "reproduces as far as told": "green",
+    "reproduces, as far as told": "green",
     "reproduces in part": "yellow",
     "does not reproduce": "red",
+    "does not reproduce, as far as told": "red",
 }
 
 

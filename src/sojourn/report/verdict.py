@@ -14,7 +14,11 @@ from sojourn.report.figure import Figure, Table
 Outcome = Literal["reproduces", "does not reproduce", "cannot be told here", "data not found"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 IN_PART = "reproduces in part"
-AS_FAR_AS_TOLD = "reproduces as far as told"
+AS_FAR_AS_TOLD: dict[Outcome, str] = {
+    "reproduces": "reproduces, as far as told",
+    "does not reproduce": "does not reproduce, as far as told",
+}
+"""The verdict where some statements are decided, all the same way, and others are open."""
 
 FILE = "finding.json"
 
@@ -52,17 +56,18 @@ class Finding:
         """The statements in one word.
 
         Statements that could not be told here, or whose data are missing, decide nothing unless
-        there is no other; but then a claim only reproduces as far as told.
+        there is no other; but the verdict, whichever it is, then only goes as far as was told.
 
         >>> told = Statement("a", "b", "reproduces"), Statement("c", "d", "cannot be told here")
         >>> Finding("1", "t", "s", "c", "paper", told).verdict
-        'reproduces as far as told'
+        'reproduces, as far as told'
         """
         outcomes = Counter(statement.outcome for statement in self.statements)
         if outcomes["reproduces"] and outcomes["does not reproduce"]:
             return IN_PART
-        if 0 < outcomes["reproduces"] < len(self.statements):
-            return AS_FAR_AS_TOLD
+        for outcome, hedged in AS_FAR_AS_TOLD.items():
+            if 0 < outcomes[outcome] < len(self.statements):
+                return hedged
         for outcome in OUTCOMES:
             if outcomes[outcome]:
                 return outcome
