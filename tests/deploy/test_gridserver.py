@@ -13,7 +13,7 @@ from torch import nn
 from sojourn.deploy.clientapp import client_app
 from sojourn.deploy.gridserver import GridServer
 from sojourn.deploy.journal import Journal
-from sojourn.deploy.serverapp import make_dispatcher
+from sojourn.deploy.serverapp import finish, make_dispatcher
 from sojourn.deploy.settings import read_settings
 from sojourn.train import Problem
 from tests.deploy.fake_grid import FakeGrid, Node, Tamper
@@ -47,10 +47,10 @@ class Deployment:
         self.app = client_app(problem)
         for client in range(3):
             self.add_node(client)
-        learnable = problem(3, 0)
-        self.dispatcher = make_dispatcher(learnable, self.settings, depth=2)
+        self.learnable = problem(3, 0)
+        self.dispatcher = make_dispatcher(self.learnable, self.settings, depth=2)
         self.journal = Journal(
-            folder, self.dispatcher, learnable, seed=0, updates=self.settings.updates
+            folder, self.dispatcher, self.learnable, seed=0, updates=self.settings.updates
         )
         before = self.journal.resume() if self.settings.resume else 0.0
         self.server = GridServer(
@@ -77,6 +77,13 @@ class Deployment:
     def run(self) -> None:
         self.server.run()
         self.journal.collect(wait=True)
+        self.journal.close()
+
+    def run_and_finish(self) -> None:
+        """The run, and what is written when it is over."""
+        self.server.run()
+        given = self.dispatcher, self.journal, self.learnable, self.settings, problem
+        finish(*given, elapsed=self.server.elapsed)
         self.journal.close()
 
     def tasks(self) -> list[dict[str, Any]]:

@@ -4,14 +4,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sojourn.deploy.outcome import measured_network, predict, write_outcome
+from sojourn.deploy.serverapp import make_dispatcher
+from sojourn.deploy.settings import read_settings
+from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.train.experiment import Experiment
 from tests.deploy.test_gridserver import SECONDS, Deployment, problem
+from tests.deploy.test_settings import LEAST
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +62,53 @@ def test_the_report_shows_it(folder: Path) -> None:
     page = pages[0].read_text(encoding="utf-8")
     assert "deployed" in page
     assert "predicted" in page
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"rule": "fedbuff", "concurrency": 6},
+        {"rule.name": "fedasync", "rule.local-steps": 3, "concurrency": 6},
+        {"rule.name": "fedbuff", "rule.local-steps": 3, "concurrency": 2},
+    ],
+)
+def test_rules_for_idle_clients_and_of_several_steps_are_predicted(
+    tmp_path: Path, rule: dict[str, Any]
+) -> None:
+    deployment = Deployment(tmp_path, updates=40, **rule)
+    deployment.run_and_finish()
+    deployed, predicted = History.read(tmp_path / "history.jsonl")
+    assert deployed.round[-1] == predicted.round[-1] == 40
+    assert predicted.time[-1] == pytest.approx(deployed.time[-1], rel=0.5)
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "weights.npy"), deployment.dispatcher.state.weights
+    )
+    experiment = Experiment.read(tmp_path / "experiment.toml")
+    steps = deployment.settings.rule.local_steps
+    np.testing.assert_allclose(steps / experiment.fleet.service_rates, SECONDS, rtol=0.4)
+
+
+def test_a_run_that_cannot_be_predicted_is_finished_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(*given: object, **options: object) -> History:
+        raise InvalidInput("the speeds are beyond belief")
+
+    monkeypatch.setattr("sojourn.deploy.outcome.predict", cannot)
+    deployment = Deployment(tmp_path, updates=20)
+    deployment.run_and_finish()
+    assert [history.strategy for history in History.read(tmp_path / "history.jsonl")] == [
+        "deployed"
+    ]
+    assert (tmp_path / "weights.npy").exists()
+    events = (tmp_path / "events.log").read_text()
+    assert "no prediction can be made: the speeds are beyond belief" in events
+
+
+def test_known_rates_are_per_gradient_and_tasks_may_be_of_several(tmp_path: Path) -> None:
+    (tmp_path / "fleet.csv").write_text("service_rate\n1.0\n0.5\n0.25\n")
+    steps = {"rule.name": "fedbuff", "rule.local-steps": 4}
+    settings = read_settings({**LEAST, "fleet": "fleet.csv", **steps}, tmp_path)
+    server = make_dispatcher(problem(3, 0), settings, depth=2)
+    assert [client.estimate.mean_seconds for client in server.clients] == [4.0, 8.0, 16.0]
+    np.testing.assert_allclose(measured_network(server).fleet.service_rates, [1.0, 0.5, 0.25])

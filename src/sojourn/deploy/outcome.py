@@ -30,10 +30,18 @@ PREDICTED = "predicted"
 
 
 def measured_network(dispatcher: Dispatcher) -> Network:
-    """The clients at the speeds that were measured, with the routing in force at the end."""
-    rates = [client.estimate.rate() for client in dispatcher.clients]
+    """The clients at the speeds that were measured, with the routing in force at the end.
+
+    Rates are per gradient, as everywhere in a fleet: a task of k local steps is k of them. Tasks
+    given only to idle clients are never more than there are clients.
+    """
+    steps = dispatcher.rule.local_steps
+    rates = [steps * client.estimate.rate() for client in dispatcher.clients]
     fleet = Fleet(rates, names=[client.name for client in dispatcher.clients])
-    return Network(fleet, dispatcher.router.routing, dispatcher.concurrency)
+    in_flight = dispatcher.concurrency
+    if dispatcher.router.policy == "idle":
+        in_flight = min(in_flight, fleet.size)
+    return Network(fleet, dispatcher.router.routing, in_flight)
 
 
 def predict(
@@ -44,6 +52,7 @@ def predict(
         measured_network(dispatcher),
         rounds=dispatcher.counts.used,
         policy=dispatcher.router.policy,
+        work=settings.rule.local_steps,
         seed=settings.seed,
     )
     history = train(

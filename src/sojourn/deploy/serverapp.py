@@ -13,6 +13,7 @@ from sojourn.deploy.gridserver import GridServer
 from sojourn.deploy.journal import Journal, write_phase
 from sojourn.deploy.problems import Learnable, ProblemFunction, build
 from sojourn.deploy.settings import Settings, read_settings
+from sojourn.deploy.tasks import Event
 from sojourn.errors import InvalidInput, SojournError
 
 SIMULATED_GRID = "InMemoryGrid"
@@ -58,7 +59,7 @@ def serve(grid: Grid, problem: ProblemFunction, settings: Settings) -> None:
         before = journal.resume() if settings.resume and checkpoint.exists() else 0.0
         server = GridServer(grid, dispatcher, journal, settings, elapsed_before=before)
         server.run()
-        _write_outcome(dispatcher, journal, learnable, settings, problem)
+        finish(dispatcher, journal, learnable, settings, problem, elapsed=server.elapsed)
         journal.status(server.elapsed, "finished")
     finally:
         journal.close()
@@ -67,7 +68,7 @@ def serve(grid: Grid, problem: ProblemFunction, settings: Settings) -> None:
 def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Dispatcher:
     """The dispatcher that ``settings`` describe."""
     network = settings.network
-    rates = network.fleet.expand(network.fleet.service_rates)
+    rates = network.fleet.expand(network.fleet.service_rates) / settings.rule.local_steps
     return Dispatcher(
         np.asarray(problem.initial_weights()).copy(),
         rule=settings.rule,
@@ -85,13 +86,16 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
     )
 
 
-def _write_outcome(
+def finish(
     dispatcher: Dispatcher,
     journal: Journal,
     learnable: Learnable,
     settings: Settings,
     problem: ProblemFunction,
+    *,
+    elapsed: float,
 ) -> None:
+    """Write the outcome of a finished run, with the prediction beside it if there can be one."""
     from sojourn.deploy.outcome import predict, write_outcome
     from sojourn.train import Problem
 
@@ -99,7 +103,10 @@ def _write_outcome(
     whole = isinstance(learnable, Problem) and learnable.clients == settings.clients
     if settings.predict and isinstance(learnable, Problem) and whole:
         every = settings.evaluate_every
-        histories.append(predict(dispatcher, learnable, settings, evaluate_every=every))
+        try:
+            histories.append(predict(dispatcher, learnable, settings, evaluate_every=every))
+        except SojournError as error:
+            journal.event(Event("failed", None, f"no prediction can be made: {error}"), elapsed)
     write_outcome(
         settings.run_folder,
         dispatcher,

@@ -65,7 +65,7 @@ class Settings:
         if not self.adapt:
             return None
         if self.plan is not None:
-            return _replan_like(self.plan, self.concurrency)
+            return _replan_like(self.plan, self.concurrency, self.rule.local_steps)
         name = self.routing or "uniform"
         return lambda rates: named_routing(name, Fleet(rates))
 
@@ -164,14 +164,14 @@ def _read_plan(path: Path) -> tuple[Network, float]:
     return in_order, plan.learning_rate or 0.0
 
 
-def _replan_like(path: Path, concurrency: int) -> Replan:
-    """The plan's own objective, minimised again at other speeds."""
+def _replan_like(path: Path, concurrency: int, local_steps: int) -> Replan:
+    """The plan's own objective, minimised again at other speeds; those of plans are per gradient."""
     from sojourn.optimize import Plan, optimize_routing
 
     objective = Plan.read(path).objective
 
     def replan(rates: FloatArray) -> FloatArray:
-        solution = optimize_routing(Fleet(rates), concurrency, objective)
+        solution = optimize_routing(Fleet(local_steps * rates), concurrency, objective)
         routing = np.empty(rates.size)
         routing[solution.parents] = solution.network.routing
         return routing
