@@ -98,8 +98,23 @@ def test_claim_5_finds_a_lower_minimum_than_the_printed_one() -> None:
         "uniform": "reproduces",
         "printed": "reproduces",
         "per-round": "does not reproduce",
-        "throughput": "does not reproduce",
     }
+
+
+def test_claim_5_tells_the_printed_vector_from_the_optimum() -> None:
+    claim, results = computed("5")
+    assert claim.says["printed"].text == "With the printed p*H, 3 200 rounds are completed."
+    found = per_time_optimum.judge(results)["printed"].found
+    assert found.startswith("3,086 in steady state")
+    assert "The true optimum of H: 7,171 in steady state" in found
+
+
+def test_claim_5_does_not_judge_a_heuristic_that_the_paper_only_mentions() -> None:
+    claim, results = computed("5")
+    assert "throughput" not in claim.says
+    (table,) = per_time_optimum.tables(results)
+    assert "common heuristic" in table.note
+    assert "16,932 rounds in steady state, the fastest routing found 23,191, 1.37" in table.note
 
 
 def test_claim_5_changes_with_its_results() -> None:

@@ -108,13 +108,12 @@ def mean_rounds_within(network: Network, time: float, replicates: int) -> float:
 
 
 def judge(results: PerTimeOptimum) -> dict[str, Judged]:
-    """The seven statements."""
+    """The six statements."""
     entries, tolerance = results.entries, results.tolerance
     printed, best = entries["h-printed"], entries["h-optimal"]
     symmetric = entries["h-optimal, symmetric"]
     slow, medium, fast = (float(p) for p in symmetric.routing)
     per_round = entries["g-optimal"], entries["g-optimal, symmetric"]
-    most = entries["most throughput"].steady_rounds / entries["balanced"].steady_rounds
     return {
         "minimum": Judged(
             f"H is {printed.per_time:.1f} at the printed vector and {best.per_time:.4f} at the best "
@@ -135,18 +134,14 @@ def judge(results: PerTimeOptimum) -> dict[str, Judged]:
             for name in ("balanced", "uniform")
         },
         "printed": Judged(
-            _rounds(printed), _any_close(_both(printed), results.said["printed"], tolerance)
+            f"{_rounds(printed)} The true optimum of H: {_rounds(best)}",
+            _any_close(_both(printed), results.said["printed"], tolerance),
         ),
         "per-round": Judged(
             f"Best minimum: {_rounds(per_round[0])} Symmetric point: {_rounds(per_round[1])}",
             _any_close(
                 [*_both(per_round[0]), *_both(per_round[1])], results.said["per-round"], tolerance
             ),
-        ),
-        "throughput": Judged(
-            f"The fastest routing found completes {entries['most throughput'].steady_rounds:,.0f} "
-            f"rounds, {most:.2f} times as many.",
-            holds(most <= 1 + tolerance),
         ),
     }
 
@@ -233,7 +228,13 @@ def tables(results: PerTimeOptimum) -> tuple[ReportTable, ...]:
         for name, entry in results.entries.items()
     )
     columns = ("routing", "probabilities", "H", "G", "rounds, steady state", "rounds, simulated")
-    note = "Simulated from one task per client, mean of many runs."
+    balanced, most = results.entries["balanced"], results.entries["most throughput"]
+    note = (
+        "Simulated from one task per client, mean of many runs. The paper calls balanced routing a "
+        "common heuristic to maximise throughput: it completes "
+        f"{balanced.steady_rounds:,.0f} rounds in steady state, the fastest routing found "
+        f"{most.steady_rounds:,.0f}, {most.steady_rounds / balanced.steady_rounds:.2f} times as many."
+    )
     return (ReportTable(columns, rows, title="Routings", note=note),)
 
 
