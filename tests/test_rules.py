@@ -20,6 +20,7 @@ from sojourn.rules import (
     Ringmaster,
     ServerState,
     ShuffledAsyncSGD,
+    check_rule,
     local_learning_rate,
     rule_from_table,
     rule_to_table,
@@ -143,13 +144,15 @@ def test_fedbuff_makes_a_version_only_when_the_buffer_is_full(vector):
 
 @pytest.mark.parametrize("name", RULES)
 def test_no_vector_is_changed_in_place_and_single_precision_stays(name):
-    rule = RULES[name]()
+    knobs = {"fedasync": "mixing", "fedbuff": "server_learning_rate"}
+    rule = RULES[name](**({knobs[name]: np.float64(0.5)} if name in knobs else {}))
     weights, update = np.ones(3, dtype=np.float32), np.ones(3, dtype=np.float32)
     state = ServerState(weights)
     for _ in range(12):
         arrival = Arrival(update, weights, np.float64(0.3), np.int64(1), 0)
-        state = rule.apply(state, arrival, learning_rate=0.1, clients=3, concurrency=2)
+        state = rule.apply(state, arrival, learning_rate=np.float64(0.1), clients=3, concurrency=2)
         assert state.weights.dtype == np.float32
+        assert state.buffer is None or state.buffer.dtype == np.float32
     assert state.version >= 1
     assert weights.tolist() == update.tolist() == [1.0, 1.0, 1.0]
 
@@ -170,6 +173,33 @@ def test_knobs_are_read_from_a_table():
 def test_the_local_learning_rate_is_the_runs_unless_set():
     assert local_learning_rate(FedBuff(), 0.3) == 0.3
     assert local_learning_rate(FedBuff(local_learning_rate=0.1), 0.3) == 0.1
+    own = local_learning_rate(FedBuff(local_learning_rate=np.float64(0.1)), np.float64(0.3))
+    assert type(own) is float
+
+
+class OwnRule:
+    """What someone writes who has read the protocol and no more."""
+
+    name, sends, policy = "own", "gradient", "routed"
+    local_steps, local_learning_rate, proximal = 1, None, 0.0
+
+    def apply(self, state, arrival, *, learning_rate, clients, concurrency):
+        return state.updated(state.weights - learning_rate * arrival.update)
+
+
+def test_a_rule_of_ones_own_is_written_down_by_its_name():
+    assert rule_to_table(OwnRule()) == {"name": "own"}
+
+
+def test_what_is_no_rule_and_what_divides_by_probabilities_nobody_used_is_refused():
+    for rule in RULES.values():
+        check_rule(rule(), rule.policy)
+    check_rule(OwnRule(), "idle")
+    for given in ("async-sgd", AsyncSGD, None):
+        with pytest.raises(InvalidInput, match=r"rule must be a rule, such as AsyncSGD\(\)"):
+            check_rule(given, "routed")
+    with pytest.raises(InvalidInput, match="with policy 'idle' clients are not chosen by them"):
+        check_rule(GeneralizedAsyncSGD(), "idle")
 
 
 @pytest.mark.parametrize(

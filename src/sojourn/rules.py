@@ -304,7 +304,7 @@ class FedAsync(_DifferenceRule):
         clients: int,
         concurrency: int,
     ) -> ServerState:
-        share = self.mixing * self.discount(int(arrival.staleness))
+        share = float(self.mixing * self.discount(int(arrival.staleness)))
         trained = arrival.sent + arrival.update
         return state.updated((1.0 - share) * state.weights + share * trained)
 
@@ -391,7 +391,22 @@ RULES: dict[str, type[Rule]] = {
 
 def local_learning_rate(rule: Rule, learning_rate: float) -> float:
     """The rate of a client's own steps: the rule's, or else the run's."""
-    return learning_rate if rule.local_learning_rate is None else rule.local_learning_rate
+    own = rule.local_learning_rate
+    return float(learning_rate if own is None else own)
+
+
+def check_rule(rule: Rule, policy: str) -> None:
+    """Raise unless ``rule`` is one, and its step makes sense for tasks dispatched by ``policy``."""
+    if isinstance(rule, str | type) or not callable(getattr(rule, "apply", None)):
+        raise InvalidInput(
+            f"rule must be a rule, such as AsyncSGD(); it is {rule!r}. rule_from_table('async-sgd') "
+            "makes one of its name."
+        )
+    if isinstance(rule, GeneralizedAsyncSGD) and policy != "routed":
+        raise InvalidInput(
+            f"the rule '{rule.name}' divides by the routing probabilities, but with policy "
+            f"'{policy}' clients are not chosen by them. Use policy 'routed', or the rule 'async-sgd'."
+        )
 
 
 def rule_from_table(table: str | Mapping[str, Any], where: str = "rule") -> Rule:
@@ -428,17 +443,23 @@ def rule_from_table(table: str | Mapping[str, Any], where: str = "rule") -> Rule
 def rule_to_table(rule: Rule) -> dict[str, Any]:
     """What `rule_from_table` reads back: the name and every knob that is set.
 
+    Of a rule of one's own that is no dataclass, the name alone.
+
     >>> rule_to_table(Ringmaster(max_staleness=5))
     {'name': 'ringmaster', 'max-staleness': 5}
     """
-    knobs = dataclasses.asdict(rule)  # type: ignore[call-overload]
+    given: Any = rule
+    knobs = dataclasses.asdict(given) if dataclasses.is_dataclass(given) else {}
     set_knobs = {k.replace("_", "-"): v for k, v in knobs.items() if v is not None}
     return {"name": rule.name, **set_knobs}
 
 
 def _moved(weights: Vector, step: float, direction: Vector) -> Vector:
-    """``weights + step * direction``, with one new vector and no other on the way."""
-    moved = step * direction
+    """``weights + step * direction``, with one new vector and no other on the way.
+
+    A NumPy number as ``step`` would make double precision of single.
+    """
+    moved = float(step) * direction
     moved += weights
     return moved
 

@@ -139,7 +139,16 @@ def test_a_routing_may_be_given_client_by_client(tmp_path):
         ({"law": "gauss"}, "unknown law 'gauss'"),
         ({"law": {"sigma": 1.0}}, "must have a 'name'"),
         ({"policy": "random"}, "unknown policy 'random'"),
-        ({"policy": "idle", "concurrency": 31}, "31"),
+        ({"strategies": None, "strategy": [{"rule": "fedbuff", "concurrency": 31}]}, "31"),
+        ({"rule": "fedbuff"}, "'uniform' would have no effect.*that of the rule 'fedbuff'"),
+        ({"rule": "async-sgd", "policy": "shuffled"}, "with policy 'shuffled' clients are not"),
+        ({"strategy": [{"name": "a", "rule": "fedavg", "routing": [0.01, 0.04, 0.05]}]}, "routed"),
+        ({"strategy": [{"rule": "ringmaster", "routing": "p.toml"}]}, "copy the concurrency"),
+        ({"policy": "idle"}, "divides by the routing probabilities"),
+        (
+            {"start": "stationary", "strategy": [{"name": "a", "rule": "fedavg"}]},
+            "stationary start",
+        ),
         ({"concurrency": 0}, "at least 1"),
         ({"strategy": [{"routing": [0.5, 0.5]}]}, "one entry per class"),
         ({"strategy": [{"routing": [0.1, 0.1, 0.1]}]}, "must sum to 1"),
@@ -162,7 +171,8 @@ def test_what_was_run_can_be_read_again(tmp_path):
         tmp_path,
         fleet="mine.csv",
         strategy=[
-            {"name": "p*", "routing": [0.2, 0.1], "rule": "fedasync", "concurrency": 5},
+            {"name": "p*", "routing": [0.2, 0.1], "rule": "fedasync", "policy": "routed"},
+            {"name": "idle", "rule": "fedasync", "concurrency": 5},
             {"name": "late", "law": {"name": "pareto", "shape": 3.0}},
         ],
     )
@@ -170,6 +180,7 @@ def test_what_was_run_can_be_read_again(tmp_path):
     again = experiment_from_table(Table(experiment.to_table(), "again"), tmp_path)
     assert again.signature() == experiment.signature()
     assert again.to_table() == experiment.to_table()
+    assert "routing" not in experiment.to_table()["strategy"][3]
     assert tomli_w.dumps(experiment.to_table())
 
 
@@ -243,6 +254,23 @@ def test_a_problem_of_the_users_own(tmp_path, monkeypatch):
         with pytest.raises(InvalidInput, match=message):
             build_problem(made(tmp_path, problem=name), 0)
     sys.modules.pop("own_problem")
+
+
+def test_a_routing_is_reported_only_where_tasks_follow_it(tmp_path):
+    experiment = made(
+        tmp_path,
+        strategies=None,
+        strategy=[
+            {"name": "idle", "rule": "fedbuff"},
+            {"name": "routed", "rule": "fedbuff", "policy": "routed", "routing": "balanced"},
+        ],
+    )
+    idle, routed = (
+        summarize_strategy(s, [history()], learning_rate=0.1, targets=[], pilots={})
+        for s in experiment.strategies
+    )
+    assert "routing" not in idle
+    assert routed["routing"] == experiment.strategies[1].network.routing.tolist()
 
 
 def test_means_leave_out_diverged_runs_and_say_so(tmp_path):

@@ -245,11 +245,73 @@ def test_a_problem_of_another_fleet_is_refused():
         )
 
 
-def test_evaluation_costs_a_tenth_at_most():
-    for rounds, test, samples in [(3000, 10_000, 128), (200, 360, 32), (10**6, 10_000, 640)]:
-        spacing = evaluation_spacing(rounds, test, samples)
-        assert 0.5 * test / (0.5 * test + spacing * samples) <= 0.1
-        assert rounds / spacing <= 100
+@pytest.mark.parametrize(
+    ("rounds", "test", "samples", "rows"),
+    [
+        (10**6, 10_000, 640, 100),
+        (10_000, 360, 32, 100),
+        (7_040, 10_000, 128, 20),
+        (3000, 10_000, 128, 10),
+        (200, 360, 32, 10),
+        (55, 10_000, 128, 11),
+        (13, 10_000, 1, 13),
+        (3, 10_000, 1, 3),
+    ],
+)
+def test_ten_to_a_hundred_evaluations_as_many_as_a_tenth_of_the_time_affords(
+    rounds, test, samples, rows
+):
+    assert math.ceil(rounds / evaluation_spacing(rounds, test, samples)) == rows
+
+
+def test_a_slow_strategy_is_seen_ten_times():
+    x, y = torch.zeros(5000, 6), torch.zeros(5000, dtype=torch.long)
+    problem = small_problem()
+    problem.test_set = x, y
+    history = train(small_schedule(rounds=40), problem, AsyncSGD(), learning_rate=0.1, seed=1)
+    assert history.rows == 1 + 10
+
+
+def test_a_numpy_learning_rate_keeps_single_precision():
+    for rule in (GeneralizedAsyncSGD(), FedBuff(buffer_size=2)):
+        plain, numpy = (
+            train(small_schedule(rounds=30), small_problem(), rule, learning_rate=rate, seed=1)
+            for rate in (0.1, np.float64(0.1))
+        )
+        assert numpy.weights.dtype == np.float32
+        assert np.array_equal(plain.weights, numpy.weights)
+        assert type(numpy.learning_rate) is float
+
+
+def test_a_rule_of_ones_own_trains():
+    class Own:
+        name, sends, policy = "own", "gradient", "routed"
+        local_steps, local_learning_rate, proximal = 1, None, 0.0
+
+        def apply(self, state, arrival, *, learning_rate, clients, concurrency):
+            return state.updated(state.weights - learning_rate * arrival.update)
+
+    options = {"learning_rate": 0.1, "seed": 1, "batched": False}
+    own = train(small_schedule(rounds=30), small_problem(), Own(), **options)
+    plain = train(small_schedule(rounds=30), small_problem(), AsyncSGD(), **options)
+    assert own.provenance["inputs"]["rule"] == {"name": "own"}
+    np.testing.assert_allclose(own.weights, plain.weights, rtol=1e-5)
+
+
+def test_a_schedule_without_the_routing_is_refused_where_the_rule_divides_by_it():
+    schedule = small_schedule(concurrency=4, rounds=5, policy="idle")
+    with pytest.raises(InvalidInput, match="divides by the routing probabilities"):
+        train(schedule, small_problem(), GeneralizedAsyncSGD(), learning_rate=0.1, seed=1)
+    with pytest.raises(InvalidInput, match="rule must be a rule"):
+        train(schedule, small_problem(), "async-sgd", learning_rate=0.1, seed=1)
+
+
+def test_an_empty_schedule_is_refused():
+    network = small_schedule(rounds=1).network
+    schedule = sj.simulate(network, time=1e-12)
+    assert schedule.rounds == 0
+    with pytest.raises(InvalidInput, match="no task completes in its time"):
+        train(schedule, small_problem(), AsyncSGD(), learning_rate=0.1, seed=1)
 
 
 def test_the_order_of_a_schedule_against_its_definition():

@@ -98,7 +98,7 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
     values = _scalars(table)
     seeds = _seeds(table)
     pilots = _count(table, "pilot-seeds", 1)
-    strategies = read_strategies(table, fleet, folder)
+    strategies = read_strategies(table, fleet, folder, start=values["start"])
     table.close()
     candidates = {len(strategy.learning_rates) for strategy in strategies}
     if len(candidates) > 1:

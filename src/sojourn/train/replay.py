@@ -12,7 +12,7 @@ import torch
 from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.provenance import provenance
-from sojourn.rules import Arrival, Rule, ServerState, rule_to_table
+from sojourn.rules import Arrival, Rule, ServerState, check_rule, rule_to_table
 from sojourn.train.batches import check_seed
 from sojourn.train.batching import LARGEST_STACK, LONGEST_RUN, Workers
 from sojourn.train.checkpoint import Checkpoint, CheckpointFile, digest
@@ -26,7 +26,7 @@ from sojourn.train.tasks import BatchedTasks, PlainTasks, Task
 if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
 
-MOST_ROWS = 100
+LEAST_ROWS, MOST_ROWS = 10, 100
 EVALUATION_SHARE = 0.1
 EVALUATION_COST = 0.5
 SECONDS_PER_PROGRESS = 0.1
@@ -64,8 +64,10 @@ def train(
     Paper: Algorithms 1 and 2.
     """
     _check(schedule, problem, rule, learning_rate, evaluate_every)
+    learning_rate = float(learning_rate)
     replay = Replay(schedule, problem, rule, learning_rate=learning_rate, seed=check_seed(seed))
     replay.spacing = evaluate_every or replay.spacing
+    about = _about(replay)
     file = _checkpoint_file(checkpoint, replay, batched)
     position = (file.read() if file else None) or replay.beginning(batched)
     name = strategy or rule.name
@@ -80,37 +82,27 @@ def train(
         **position.rows.columns,
         diverged_at=position.diverged_at,
         weights=position.state.weights,
-        provenance=provenance(
-            rule=rule_to_table(rule),
-            learning_rate=learning_rate,
-            seed=replay.seed,
-            rounds=schedule.rounds,
-            concurrency=schedule.network.concurrency,
-            law=str(schedule.law),
-            policy=schedule.policy,
-            start=schedule.start,
-            schedule_seed=str(schedule.seed),
-            work=schedule.work,
-            batch_size=problem.batch_size,
-            evaluate_every=replay.spacing,
-            batched=bool(position.batched),
-            threads=torch.get_num_threads(),
-        ),
+        provenance=provenance(**about, batched=bool(position.batched)),
     )
 
 
 def evaluation_spacing(rounds: int, test_size: int, samples_per_round: int) -> int:
-    """Rounds between evaluations that keep them below a tenth of the time, at most 100 of them.
+    """Rounds between evaluations: 10 to 100 of them, as many as cost a tenth of the time at most.
 
-    A sample costs at most half as much to evaluate as to compute its gradient. Derived from sizes,
-    not measured, so that it is the same in every run.
+    Ten are made whatever they cost, or a strategy that completes few rounds would hardly be seen;
+    of a run of fewer than ten rounds every round is evaluated. A sample costs at most half as much
+    to evaluate as to compute its gradient. Derived from sizes, not measured, so that it is the same
+    in every run.
 
-    >>> evaluation_spacing(rounds=3000, test_size=10_000, samples_per_round=128)
+    >>> evaluation_spacing(rounds=30_000, test_size=10_000, samples_per_round=128)
     352
+    >>> evaluation_spacing(rounds=50, test_size=10_000, samples_per_round=128)
+    5
     """
     relative_cost = EVALUATION_COST * test_size / samples_per_round
     affordable = relative_cost * (1 - EVALUATION_SHARE) / EVALUATION_SHARE
-    return max(1, math.ceil(affordable), math.ceil(rounds / MOST_ROWS))
+    wanted = max(math.ceil(affordable), math.ceil(rounds / MOST_ROWS))
+    return max(1, min(wanted, rounds // LEAST_ROWS))
 
 
 class Replay:
@@ -271,7 +263,11 @@ def _check(
             f"the problem has data for {problem.clients} clients, but the schedule is of "
             f"{schedule.network.size}: share the data among as many clients as the fleet has"
         )
-    if not (isinstance(learning_rate, int | float) and 0 < learning_rate < math.inf):
+    check_rule(rule, schedule.policy)
+    if not schedule.rounds:
+        raise InvalidInput("the schedule is empty: no task completes in its time. Give it longer.")
+    number = isinstance(learning_rate, int | float | np.number)
+    if not (number and 0 < learning_rate < math.inf):
         raise InvalidInput(f"learning_rate must be positive and finite; it is {learning_rate!r}")
     if evaluate_every is not None and not (
         isinstance(evaluate_every, int | np.integer) and evaluate_every >= 1
@@ -284,6 +280,26 @@ def _check(
             f"the rule takes {rule.local_steps} local steps per task, but the schedule counts "
             f"{schedule.work:g} service times for one: simulate with work={rule.local_steps}"
         )
+
+
+def _about(replay: Replay) -> dict[str, Any]:
+    """What the provenance of a run says, as far as it is known before it begins."""
+    schedule = replay.schedule
+    return {
+        "rule": rule_to_table(replay.rule),
+        "learning_rate": replay.learning_rate,
+        "seed": replay.seed,
+        "rounds": schedule.rounds,
+        "concurrency": schedule.network.concurrency,
+        "law": str(schedule.law),
+        "policy": schedule.policy,
+        "start": schedule.start,
+        "schedule_seed": str(schedule.seed),
+        "work": schedule.work,
+        "batch_size": replay.problem.batch_size,
+        "evaluate_every": replay.spacing,
+        "threads": torch.get_num_threads(),
+    }
 
 
 def _checkpoint_file(

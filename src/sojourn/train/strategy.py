@@ -13,8 +13,9 @@ from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.network import ROUTINGS, Fleet, Network, named_routing
 from sojourn.optimize import Plan
-from sojourn.rules import Rule, rule_from_table, rule_to_table
+from sojourn.rules import Rule, check_rule, rule_from_table, rule_to_table
 from sojourn.simulation.laws import Law
+from sojourn.simulation.runs import POLICIES
 from sojourn.simulation.simulate import simulate
 
 Result = TypeVar("Result")
@@ -25,8 +26,8 @@ class Strategy:
     """One of the things compared: a routing (or a plan), a rule, a concurrency, learning rates.
 
     ``routing`` is as it was given: a name, numbers per class, or the path of a plan, whose file is
-    then kept as ``plan_text``; ``network`` holds what it means. Of several ``learning_rates`` the
-    best on pilot seeds is used.
+    then kept as ``plan_text``; ``network`` holds what it means. Both matter only if the ``policy``
+    is ``"routed"``. Of several ``learning_rates`` the best on pilot seeds is used.
     """
 
     name: str
@@ -44,7 +45,9 @@ class Strategy:
         return file_name(self.name)
 
 
-def read_strategies(table: Table, fleet: Fleet, folder: Path) -> tuple[Strategy, ...]:
+def read_strategies(
+    table: Table, fleet: Fleet, folder: Path, *, start: str = "spread"
+) -> tuple[Strategy, ...]:
     """All strategies in an experiment's table, which also holds what they have in common."""
     defaults = {
         "concurrency": table.take("concurrency", int, default=None),
@@ -68,6 +71,8 @@ def read_strategies(table: Table, fleet: Fleet, folder: Path) -> tuple[Strategy,
             '["uniform", "balanced"], or write [[strategy]] tables.'
         )
     strategies = tuple(_strategy(entry, defaults, fleet, folder) for entry in entries)
+    for entry, strategy in zip(entries, strategies, strict=True):
+        said(entry.where, _first_round, strategy, start)
     slugs = [strategy.slug for strategy in strategies]
     for strategy in strategies:
         if slugs.count(strategy.slug) > 1:
@@ -80,8 +85,11 @@ def read_strategies(table: Table, fleet: Fleet, folder: Path) -> tuple[Strategy,
 
 def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: Path) -> Strategy:
     where = table.where
-    routing = table.take("routing", (str, list), default="uniform")
+    given = table.take("routing", (str, list), default=None)
+    routing = "uniform" if given is None else given
     rule = _rule(table, defaults["rule"])
+    policy = table.take("policy", str, default=defaults["policy"] or rule.policy)
+    said(where, _check_policy, rule, policy, given)
     concurrency = table.take("concurrency", int, default=None)
     rates = table.take("learning-rate", (float, list), default=defaults["learning-rate"])
     if isinstance(routing, str) and routing.endswith(".toml"):
@@ -101,24 +109,52 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
         rule=rule,
         learning_rates=_learning_rates(rates, where),
         law=said(where, _law, table.take("law", (str, dict), default=defaults["law"])),
-        policy=table.take("policy", str, default=defaults["policy"] or rule.policy),
+        policy=policy,
         plan_text=text,
     )
     table.close()
-    said(where, _first_round, strategy)
     return strategy
 
 
-def _first_round(strategy: Strategy) -> None:
+def _check_policy(rule: Rule, policy: str, routing: str | list[Any] | None) -> None:
+    """Refuse a routing that would have no effect: strategies must differ where they say so."""
+    if policy not in POLICIES:
+        raise UnknownName("policy", policy, POLICIES)
+    check_rule(rule, policy)
+    if policy == "routed" or routing is None:
+        return
+    plan = isinstance(routing, str) and routing.endswith(".toml")
+    raise InvalidInput(
+        f"the routing {routing!r} would have no effect: with policy '{policy}'"
+        + (f", which is that of the rule '{rule.name}'," if policy == rule.policy else "")
+        + ' clients are not chosen by it. To choose them by it give policy = "routed"; or leave out '
+        + (
+            "the plan, and copy the concurrency and learning-rate you want from it."
+            if plan
+            else "the routing."
+        )
+    )
+
+
+def _first_round(strategy: Strategy, start: str) -> None:
     """Simulate one round, so that what cannot be simulated is said before anything is trained."""
-    simulate(strategy.network, rounds=1, law=strategy.law, policy=strategy.policy)
+    simulate(
+        strategy.network,
+        rounds=1,
+        law=strategy.law,
+        policy=strategy.policy,
+        start=start,
+        work=strategy.rule.local_steps,
+    )
 
 
 def strategy_table(strategy: Strategy) -> dict[str, Any]:
+    """What `read_strategies` reads back; a routing without effect is left out."""
     rates = list(strategy.learning_rates)
+    routing = f"plans/{strategy.slug}.toml" if strategy.plan_text else strategy.routing
     return {
         "name": strategy.name,
-        "routing": f"plans/{strategy.slug}.toml" if strategy.plan_text else strategy.routing,
+        **({"routing": routing} if strategy.policy == "routed" else {}),
         "rule": rule_to_table(strategy.rule),
         "concurrency": strategy.network.concurrency,
         "learning-rate": rates[0] if len(rates) == 1 else rates,

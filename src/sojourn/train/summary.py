@@ -60,11 +60,14 @@ def summarize_strategy(
     targets: Sequence[float],
     pilots: Pilots,
 ) -> dict[str, Any]:
-    """One entry of ``summary.json``. Runs that diverged are listed, and left out of the means."""
+    """One entry of ``summary.json``. Runs that diverged are listed, and left out of the means.
+
+    There is a routing only where tasks follow it.
+    """
     good = [history for history in histories if history.diverged_at is None]
     return {
         "name": strategy.name,
-        "routing": strategy.network.routing.tolist(),
+        **({"routing": strategy.network.routing.tolist()} if strategy.policy == "routed" else {}),
         "counts": strategy.network.fleet.counts.tolist(),
         "rule": rule_to_table(strategy.rule),
         "concurrency": strategy.network.concurrency,
