@@ -12,14 +12,14 @@ from sojourn.errors import InvalidFile
 from sojourn.rules import FedBuff, GeneralizedAsyncSGD, Rule
 
 
-def make(rule: Rule | None = None) -> Dispatcher:
+def make(rule: Rule | None = None, policy: str = "routed") -> Dispatcher:
     return Dispatcher(
         np.ones(3, dtype=np.float32),
         rule=rule or GeneralizedAsyncSGD(),
         routing=[0.2, 0.3, 0.5],
         concurrency=5,
         learning_rate=0.1,
-        policy="routed",
+        policy=policy,
         seed=4,
     )
 
@@ -93,6 +93,24 @@ def test_tasks_of_a_client_that_does_not_return_are_routed_to_others(tmp_path: P
     assert {task.client for task in resumed.tasks.values()} == {2}
     assert len(resumed.tasks) == 5
     assert resumed.counts.lost == 4
+
+
+def test_the_order_of_a_shuffled_server_is_kept_for_the_clients_that_return(
+    tmp_path: Path,
+) -> None:
+    server = make(policy="shuffled")
+    join_all(server, 0.0)
+    work(server, server.start(now=0.0).send, 4, 1.0)
+    server.router.order = [1, 0, 2]
+    write_checkpoint(tmp_path / "state.npz", server)
+
+    resumed = make(policy="shuffled")
+    restore_checkpoint(tmp_path / "state.npz", resumed)
+    waiting = [task for i in (0, 1) for task in resumed.joined(i, now=20.0).send]
+    waiting += resumed.left(2, now=21.0).send
+    assert {task.client for task in resumed.tasks.values()} == {0, 1}
+    work(resumed, waiting, 9, 22.0)
+    assert resumed.counts.used == 13
 
 
 def test_a_damaged_or_foreign_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Whatever happens to clients and replies, m tasks are somewhere and each counts once."""
 
 from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from sojourn.deploy.checkpoint import restore_checkpoint, write_checkpoint
 from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.routing import POLICIES
@@ -38,10 +41,11 @@ class World(RuleBasedStateMachine):
         adapt: bool,
     ) -> None:
         self.now = 0.0
+        self.folder = TemporaryDirectory()
         self.sent: dict[int, list[int]] = {i: [] for i in range(CLIENTS)}
         self.ended: list[int] = []
         self.used: list[int] = []
-        self.server = Dispatcher(
+        self.make = lambda: Dispatcher(
             np.zeros(3),
             rule=server_rule,
             routing=[0.1, 0.2, 0.3, 0.4],
@@ -54,6 +58,7 @@ class World(RuleBasedStateMachine):
             replan_every=3,
             seed=seed,
         )
+        self.server = self.make()
         self.weights = {0: self.server.state.weights}
         for client in sorted(at_start):
             self.take(self.server.joined(client, now=self.now))
@@ -64,7 +69,7 @@ class World(RuleBasedStateMachine):
         self.weights[server.state.version] = server.state.weights
         for task in actions.send:
             assert server.tasks[task.number] == task
-            assert server.weights_of(task) is self.weights[task.version]
+            np.testing.assert_array_equal(server.weights_of(task), self.weights[task.version])
             assert server.clients[task.client].alive
             self.sent[task.client].append(task.number)
         if actions.used is not None:
@@ -135,6 +140,25 @@ class World(RuleBasedStateMachine):
     @rule(client=st.integers(0, CLIENTS - 1))
     def leave(self, client: int) -> None:
         self.take(self.server.left(client, now=self.now))
+
+    @rule(back=st.sets(st.integers(0, CLIENTS - 1)))
+    def crash(self, back: set[int]) -> None:
+        """The server dies right after a checkpoint and is resumed; only some clients return."""
+        path = Path(self.folder.name) / "checkpoint.npz"
+        write_checkpoint(path, self.server)
+        before, self.server = self.server, self.make()
+        restore_checkpoint(path, self.server)
+        assert self.server.tasks == before.tasks
+        np.testing.assert_array_equal(self.server.state.weights, before.state.weights)
+        self.sent = {i: [] for i in range(CLIENTS)}
+        for client in sorted(back):
+            self.take(self.server.joined(client, now=self.now))
+        for client in set(range(CLIENTS)) - back:
+            self.take(self.server.left(client, now=self.now))
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
 
     @rule(seconds=st.floats(0.0, 100.0))
     def wait(self, seconds: float) -> None:

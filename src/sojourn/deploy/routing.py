@@ -51,9 +51,7 @@ class Router:
 
     def restrict(self, living: list[int]) -> None:
         """Only these clients are drawn from now on."""
-        gone = set(self.living) - set(living)
         self.living = list(living)
-        self.order = [client for client in self.order if client not in gone]
         if not living:
             self._probability, self._cumulative = {}, []
             return
@@ -75,14 +73,20 @@ class Router:
         if self.policy == "finisher" and finisher in self._probability:
             return finisher
         if self.policy == "shuffled":
-            if not self.order:
-                self.order = self.random.permutation(living).tolist()
-            return self.order.pop()
+            return self._next_in_order()
         if self.policy == "idle":
             idle = [client for client in living if is_idle(client)]
             return idle[int(self.random.integers(len(idle)))] if idle else None
         index = bisect_right(self._cumulative, self.random.random())
         return living[min(index, len(living) - 1)]
+
+    def _next_in_order(self) -> int:
+        """Clients that are gone keep their turn, in case they come back before the order ends."""
+        for place in reversed(range(len(self.order))):
+            if self.order[place] in self._probability:
+                return self.order.pop(place)
+        self.order = self.random.permutation(self.living).tolist()
+        return self.order.pop()
 
     @staticmethod
     def _checked(routing: FloatArray, size: int | None = None) -> FloatArray:
