@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -93,7 +92,6 @@ def test_a_folder_that_is_no_app_is_said(run: Run) -> None:
 @pytest.mark.flower
 @pytest.mark.xdist_group("flower")
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(shutil.which("ps") is None, reason="the command ps is not installed")
 def test_local_runs_stops_on_interruption_and_resumes(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -34,7 +34,6 @@ pytestmark = [
     pytest.mark.xdist_group("flower"),
     pytest.mark.timeout(1800),
     pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc"),
-    pytest.mark.skipif(shutil.which("ps") is None, reason="the command ps is not installed"),
 ]
 
 CONCURRENCY = 6

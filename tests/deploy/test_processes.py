@@ -1,9 +1,11 @@
 """Children are ended with everything they started, and nothing else is touched."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,36 @@ time.sleep(60)
 """
 
 
+SLEEP = "import time; time.sleep(60)"
+
+PARENT = f"""
+import os, sys, time
+from pathlib import Path
+from sojourn.deploy.processes import Processes
+child = Processes(os.environ, Path(sys.argv[1])).start("child", [sys.executable, "-c", {SLEEP!r}])
+sys.stdout.write(f"{{child.pid}}\\n")
+sys.stdout.flush()
+time.sleep(60)
+"""
+
+
 def alive(process: int) -> bool:
-    table = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True
-    )
-    return bool(table.stdout.strip()) and not table.stdout.strip().startswith("Z")
+    """Whether it runs: a zombie, which nobody has waited for yet, does not."""
+    try:
+        os.kill(process, 0)
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not Path("/proc").exists()
+    return state != "Z"
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+    patience = time.monotonic() + seconds
+    while not condition() and time.monotonic() < patience:
+        time.sleep(0.05)
+    return condition()
 
 
 @pytest.mark.parametrize("own_group", [False, True])
@@ -33,10 +60,8 @@ def test_children_and_grandchildren_end(tmp_path: Path, own_group: bool) -> None
             child = processes.start(
                 "family", [sys.executable, "-c", FAMILY, *(["x"] if own_group else [])]
             )
-            patience = time.monotonic() + 30
-            while not (family := descendants([child.pid])) and time.monotonic() < patience:
-                time.sleep(0.05)
-            assert family
+            assert wait_until(lambda: bool(descendants([child.pid])))
+            family = descendants([child.pid])
             assert processes.dead() == []
         time.sleep(0.2)
         assert not any(alive(process) for process in [child.pid, *family])
@@ -60,6 +85,38 @@ def test_what_children_say_is_kept(tmp_path: Path) -> None:
         processes.start("speaker", [sys.executable, "-c", "print('hello')"]).wait(30)
         assert processes.dead() == ["speaker"]
     assert (tmp_path / "speaker.log").read_text() == "hello\n"
+
+
+@pytest.mark.parametrize("listing", ["/proc", "ps", "nothing"])
+def test_children_end_wherever_processes_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str
+) -> None:
+    """Where nothing lists them, a child's group still ends."""
+    if listing == "ps" and shutil.which("ps") is None:
+        pytest.skip("the command ps is not installed")
+    if listing == "/proc" and not Path("/proc").exists():
+        pytest.skip("there is no /proc")
+    with Processes(os.environ, tmp_path / "logs") as processes:
+        child = processes.start("family", [sys.executable, "-c", FAMILY])
+        assert wait_until(lambda: bool(descendants([child.pid])))
+        family = descendants([child.pid])
+        if listing != "/proc":
+            monkeypatch.setattr("sojourn.deploy.processes.PROC", tmp_path)
+        if listing != "ps":
+            monkeypatch.setenv("PATH", str(tmp_path))
+        assert descendants([child.pid]) == (set() if listing == "nothing" else family)
+    assert wait_until(lambda: not any(alive(process) for process in [child.pid, *family]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of a death")
+def test_children_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARENT, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert alive(child)
+        parent.kill()
+    assert wait_until(lambda: not alive(child))
 
 
 def test_free_ports_are_free() -> None:

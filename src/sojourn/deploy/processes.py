@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,13 +12,25 @@ from pathlib import Path
 from types import TracebackType
 
 GRACE_SECONDS = 6.0
+PROC = Path("/proc")
+
+TIED = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""Becomes the command in its arguments, having asked Linux (``PR_SET_PDEATHSIG`` is 1) for a
+polite kill when its parent dies, in whatever way; it may have died already."""
 
 
 class Processes:
     """Starts children, each the leader of a process group of its own, and ends them all.
 
     Ending a child ends its group and its descendants, and so whatever it has started, even what has
-    moved to a group of its own. Nothing else is ever signalled.
+    moved to a group of its own. Nothing else is ever signalled. On Linux children end politely by
+    themselves if this process is killed.
     """
 
     def __init__(self, environment: Mapping[str, str], logs: Path) -> None:
@@ -31,7 +44,7 @@ class Processes:
         """Start ``command``; what it says goes to ``<logs>/<name>.log``."""
         with (self.logs / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
-                list(command),
+                [*_tie(), *command],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -105,10 +118,8 @@ def listens(port: int) -> bool:
 
 def descendants(ancestors: Sequence[int]) -> set[int]:
     """Every process that one of ``ancestors`` has started, directly or not, and that still runs."""
-    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True)
     children: dict[int, list[int]] = {}
-    for line in table.stdout.splitlines():
-        process, parent = (int(field) for field in line.split())
+    for process, parent in _parents().items():
         children.setdefault(parent, []).append(process)
     found: set[int] = set()
     waiting = list(ancestors)
@@ -117,6 +128,35 @@ def descendants(ancestors: Sequence[int]) -> set[int]:
         found.update(fresh)
         waiting += fresh
     return found
+
+
+def _parents() -> dict[int, int]:
+    """Every process and its parent, where the system says; nothing elsewhere."""
+    if (PROC / "self" / "stat").exists():
+        found = (_parent(entry) for entry in PROC.iterdir() if entry.name.isdecimal())
+        return dict(pair for pair in found if pair is not None)
+    try:
+        command = ["ps", "-A", "-o", "pid=,ppid="]
+        table = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    pairs = (line.split() for line in table.stdout.splitlines())
+    return {int(process): int(parent) for process, parent in pairs}
+
+
+def _parent(entry: Path) -> tuple[int, int] | None:
+    """A process and its parent; the name between the two may hold anything, brackets too."""
+    try:
+        after_name = (entry / "stat").read_text(errors="replace").rpartition(")")[2]
+        return int(entry.name), int(after_name.split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _tie() -> list[str]:
+    if sys.platform != "linux":
+        return []
+    return [sys.executable, "-I", "-S", "-c", TIED, str(os.getpid())]
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
