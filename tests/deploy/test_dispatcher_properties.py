@@ -100,6 +100,8 @@ class World(RuleBasedStateMachine):
                 np.ones((3, 1)),
                 None,
                 np.ones(3, int),
+                np.ones(3, np.float16),
+                np.ones(3, np.float32),
             ]
         ),
     )

@@ -15,7 +15,8 @@ ENOUGH_CLIENTS = 3
 class Screen:
     """Decides whether an update may be used.
 
-    An update is refused if it is not a vector of ``size`` numbers, if any of them is not finite,
+    An update is refused if it is not a vector of ``size`` numbers of the type that the weights
+    have (any other would change the model's), if any of them is not finite,
     or if its Euclidean norm is more than ``largest_ratio`` times the median over clients of the
     norm that each sent last (zeros apart). The median is over *clients*, so that no single client can move it,
     however often it sends. An update is refused in any case if its norm is above a thousand times
@@ -40,6 +41,8 @@ class Screen:
         """What is wrong with ``update``; ``None`` if nothing is."""
         if not isinstance(update, np.ndarray) or update.dtype.kind != "f":
             return "it is not an array of real numbers"
+        if update.dtype != weights.dtype:
+            return f"its numbers are {update.dtype} where the model's are {weights.dtype}"
         if update.shape != (self.size,):
             return f"its shape is {update.shape} where the model has {self.size} weights"
         norm = _norm(update)
