@@ -1,6 +1,7 @@
 """The Flower adapter against a grid without processes: every fault, in virtual seconds."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sojourn.deploy.gridserver import GridServer
 from sojourn.deploy.journal import Journal
 from sojourn.deploy.serverapp import finish, make_dispatcher
 from sojourn.deploy.settings import read_settings
+from sojourn.deploy.tasks import Task, Use
 from sojourn.train import Problem
 from tests.deploy.fake_grid import FakeGrid, Node, Tamper
 
@@ -50,18 +52,26 @@ class Deployment:
         self.learnable = problem(3, 0)
         self.dispatcher = make_dispatcher(self.learnable, self.settings, depth=2)
         self.journal = Journal(
-            folder, self.dispatcher, self.learnable, seed=0, updates=self.settings.updates
+            folder,
+            self.dispatcher,
+            self.learnable,
+            seed=0,
+            updates=self.settings.updates,
+            resume=self.settings.resume,
         )
-        before = self.journal.resume() if self.settings.resume else 0.0
         self.server = GridServer(
             self.grid,
             self.dispatcher,
             self.journal,
             self.settings,
-            elapsed_before=before,
             clock=self.grid.clock,
-            sleep=self.grid.sleep,
+            sleep=self.sleep,
         )
+
+    def sleep(self, seconds: float) -> None:
+        """A tenth of a virtual second is enough for any evaluation."""
+        self.grid.sleep(seconds)
+        self.journal.collect(wait=True)
 
     def add_node(self, client: int, tamper: Tamper | None = None) -> int:
         number = 100 + len(self.grid.nodes) + self.grid.pushed
@@ -197,6 +207,8 @@ def hostile(update: np.ndarray | None, *, number: int | None = None) -> Tamper:
         (hostile(np.full(9, 1e30, dtype=np.float32)), "above the largest allowed"),
         (hostile(np.ones(9, dtype=np.float32), number=1), "names task 1"),
         (hostile(np.ones(9, dtype=np.float32), number=10**6), "names task 1000000"),
+        (hostile(np.ones(9, dtype=np.float16)), "float16 where the model's are float32"),
+        (hostile(np.ones(9, dtype=np.float64)), "float64 where the model's are float32"),
         (hostile(None), "not an array"),
         (hostile(np.array(["x"] * 9)), "not an array of real numbers"),
     ],
@@ -209,6 +221,7 @@ def test_hostile_updates_are_refused_and_do_no_harm(
     deployment.run()
     deployment.check_accounts()
     assert deployment.dispatcher.counts.refused >= 3
+    assert deployment.dispatcher.state.weights.dtype == np.float32
     assert 0 not in {task["client"] for task in deployment.tasks()}
     refused = [line for line in (tmp_path / "events.log").read_text().splitlines() if said in line]
     assert all("client 0" in line for line in refused)
@@ -238,19 +251,26 @@ def test_a_second_node_that_claims_a_living_client_is_not_believed(tmp_path: Pat
     assert "who is alive elsewhere" in (tmp_path / "events.log").read_text()
 
 
-def test_a_killed_server_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    class Killed(Exception):
-        pass
+class Killed(Exception):
+    """What ends a server in these tests."""
+
+
+def killed_server(folder: Path, seconds: float, **config: Any) -> int:
+    """Run a server that dies after ``seconds``; the updates that it had applied."""
 
     def die() -> None:
         raise Killed
 
-    first = Deployment(tmp_path, **{"checkpoint-seconds": 5.0})
-    first.grid.at = [(28.0, die)]
+    deployment = Deployment(folder, **config)
+    deployment.grid.at = [(seconds, die)]
     with pytest.raises(Killed):
-        first.run()
-    used_at_death = first.dispatcher.counts.used
-    first.journal.close()
+        deployment.run()
+    deployment.journal.close()
+    return deployment.dispatcher.counts.used
+
+
+def test_a_killed_server_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    used_at_death = killed_server(tmp_path, 28.0, **{"checkpoint-seconds": 5.0})
     second = Deployment(tmp_path, resume=True)
     kept = second.dispatcher.counts.used
     assert 0 < kept <= used_at_death
@@ -273,3 +293,98 @@ def test_rates_are_learnt_and_used(tmp_path: Path) -> None:
     np.testing.assert_allclose(1 / rates, SECONDS, rtol=0.25)
     p = deployment.dispatcher.router.routing
     assert p[0] > p[1] > p[2]
+
+
+@pytest.mark.parametrize("seconds", [0.5, 20.0])
+def test_a_server_killed_before_its_second_checkpoint_can_be_resumed(
+    tmp_path: Path, seconds: float
+) -> None:
+    applied = killed_server(tmp_path, seconds)
+    assert (applied > 0) == (seconds > 10)
+    second = Deployment(tmp_path, resume=True)
+    assert second.dispatcher.counts.used == 0
+    second.run()
+    second.check_accounts()
+    assert [task["index"] for task in second.tasks()] == list(range(60))
+    assert second.journal.history().round.tolist() == [0, 10, 20, 30, 40, 50, 60]
+
+
+def test_a_run_that_begins_anew_keeps_no_tasks_of_another(tmp_path: Path) -> None:
+    killed_server(tmp_path, 20.0)
+    (tmp_path / "checkpoint.npz").unlink()
+    second = Deployment(tmp_path, updates=20)
+    second.run()
+    second.check_accounts()
+
+
+def test_a_resumed_run_that_waits_for_clients_stops_at_its_updates(tmp_path: Path) -> None:
+    """One client does not come back; the others work while the server waits for it."""
+    config = {"checkpoint-seconds": 2.0, "join-seconds": 1e6}
+    killed_server(tmp_path, 28.0, **config)
+    kept_before = (tmp_path / "checkpoint.npz").stat().st_mtime_ns
+    second = Deployment(tmp_path, resume=True, **config)
+    del second.grid.nodes[next(n for n, node in second.grid.nodes.items() if node.client == 2)]
+    during: list[int] = []
+    second.grid.at = [
+        (20.0, lambda: during.append((tmp_path / "checkpoint.npz").stat().st_mtime_ns))
+    ]
+    second.run()
+    second.check_accounts()
+    assert second.dispatcher.counts.used == 60
+    assert during[0] > kept_before
+
+
+def test_the_server_neither_waits_for_evaluations_nor_piles_them_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An evaluation takes until the very end of the run; checkpoints are made all the same."""
+    deployment = Deployment(tmp_path, **{"checkpoint-seconds": 1.0})
+    over, evaluations = threading.Event(), 0
+    evaluate = deployment.learnable.evaluate
+
+    def slow(weights: Any) -> tuple[float, float]:
+        nonlocal evaluations
+        evaluations += 1
+        assert over.wait(60)
+        return evaluate(weights)
+
+    def sleep(seconds: float) -> None:
+        deployment.grid.sleep(seconds)
+        if deployment.dispatcher.counts.used >= 60:
+            over.set()
+
+    monkeypatch.setattr(deployment.learnable, "evaluate", slow)
+    monkeypatch.setattr(deployment.server, "_sleep", sleep)
+    deployment.run()
+    assert evaluations == 2
+    history = deployment.journal.history()
+    assert history.round.tolist() == [0, 60]
+    staleness = [task["staleness"] for task in deployment.tasks()]
+    assert history.staleness[-1] == pytest.approx(np.mean(staleness))
+
+
+def test_averages_of_an_unfinished_evaluation_survive_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Deployment(tmp_path)
+    over, evaluate = threading.Event(), first.learnable.evaluate
+
+    def slow(weights: Any) -> tuple[float, float]:
+        assert over.wait(60)
+        return evaluate(weights)
+
+    use = Use(Task(0, 0, 0, 0, 0, 1 / 3, 3), 0, 4, 1.0)
+    first.journal.used(use, 0.5, 1.0)
+    monkeypatch.setattr(first.learnable, "evaluate", slow)
+    first.journal.evaluate(1.0)
+    first.journal.used(use, 0.7, 2.0)
+    first.journal.checkpoint(3.0)
+    over.set()
+    first.journal.close()
+    second = Deployment(tmp_path, resume=True)
+    assert second.journal.evaluated_at == 0
+    second.journal.evaluate(4.0)
+    second.journal.collect(wait=True)
+    assert second.journal.rows[-1]["train_loss"] == pytest.approx(0.6)
+    assert second.journal.rows[-1]["staleness"] == 4.0
+    second.journal.close()

@@ -49,21 +49,19 @@ class GridServer:
         journal: Journal,
         settings: Settings,
         *,
-        elapsed_before: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.grid, self.dispatcher, self.journal = grid, dispatcher, journal
         self.settings = settings
         self._clock, self._sleep = clock, sleep
-        self._begun = clock() - elapsed_before
+        self._begun = clock() - journal.elapsed_before
         self._outstanding: dict[str, _Sent] = {}
         self._client_of: dict[int, int | None] = {}
         self._node_of: dict[int, int] = {}
         self._claims: dict[int, int] = {}
         self._looked_at = self._said_at = -LOOK_AROUND_SECONDS
-        self._kept_at = elapsed_before
-        self._evaluated_at = dispatcher.counts.used
+        self._kept_at = journal.elapsed_before
 
     @property
     def elapsed(self) -> float:
@@ -73,7 +71,8 @@ class GridServer:
     def run(self) -> None:
         """Wait for the clients, then work until the run has its updates."""
         resumed = self.dispatcher.counts.routed > 0
-        if not resumed:
+        self.journal.checkpoint(self.elapsed)
+        if not self.journal.rows:
             self.journal.evaluate(self.elapsed)
         self._wait_for_clients()
         if resumed:
@@ -82,11 +81,12 @@ class GridServer:
                     self._do(self.dispatcher.left(client.number, now=self.elapsed))
         else:
             self._do(self.dispatcher.start(now=self.elapsed))
-        while self.dispatcher.counts.used < self.settings.updates:
+        while not self._done:
             self.poll("running")
             self._sleep(POLL_SECONDS)
-        if self._evaluated_at < self.dispatcher.counts.used:
+        if self.journal.evaluated_at < self.dispatcher.counts.used:
             self.journal.evaluate(self.elapsed)
+        self.journal.collect(wait=True)
         self.journal.checkpoint(self.elapsed)
         self.journal.status(self.elapsed, "comparing with the prediction")
 
@@ -99,21 +99,26 @@ class GridServer:
         if self._outstanding:
             for message in self.grid.pull_messages(list(self._outstanding)):
                 self._receive(message)
-                if self.dispatcher.counts.used >= self.settings.updates:
+                if self._done:
                     return
         self._do(self.dispatcher.tick(self.elapsed))
         self.journal.collect()
         if now - self._said_at >= 1.0:
             self._said_at = now
             self.journal.status(now, phase)
-        if now - self._kept_at >= self.settings.checkpoint_seconds and phase == "running":
+        due = self._kept_at + self.settings.checkpoint_seconds
+        if now >= due and self.dispatcher.counts.routed:
             self._kept_at = now
             self.journal.checkpoint(now)
+
+    @property
+    def _done(self) -> bool:
+        return self.dispatcher.counts.used >= self.settings.updates
 
     def _wait_for_clients(self) -> None:
         patience = self.elapsed + self.settings.join_seconds
         wanted = len(self.dispatcher.clients)
-        while len(self.dispatcher.living) < wanted:
+        while len(self.dispatcher.living) < wanted and not self._done:
             self.poll("waiting for clients")
             if self.elapsed > patience and self.dispatcher.living:
                 return
@@ -163,9 +168,9 @@ class GridServer:
                 sent.task, reply.update, now=now, client=client, claimed=reply.claimed
             )
             self._do(actions, loss=reply.loss)
-            due = self._evaluated_at + self.settings.evaluate_every
-            if actions.used is not None and self.dispatcher.counts.used >= due:
-                self._evaluated_at = self.dispatcher.counts.used
+            due = self.journal.evaluated_at + self.settings.evaluate_every
+            used = actions.used is not None and self.dispatcher.counts.used >= due
+            if used and not self.journal.evaluating:
                 self.journal.evaluate(now)
 
     def _error(self, message: Message, sent: _Sent, now: float) -> None:

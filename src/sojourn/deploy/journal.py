@@ -11,6 +11,7 @@ import math
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,32 @@ STRATEGY = "deployed"
 RECENT = 20
 
 
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """An evaluation under way, and what it is the average of."""
+
+    future: Future[dict[str, float | int]]
+    round: int
+    staleness: list[int]
+    losses: list[float]
+
+
 class Journal:
-    """Keeps the record of one run; ``elapsed`` is in seconds of real time, resumed runs included."""
+    """Keeps the record of one run; ``elapsed`` is in seconds of real time, resumed runs included.
+
+    With ``resume`` it goes on where the checkpoint in ``folder`` was made, at ``elapsed_before``;
+    without, it begins anew.
+    """
 
     def __init__(
-        self, folder: Path, dispatcher: Dispatcher, problem: Learnable, *, seed: int, updates: int
+        self,
+        folder: Path,
+        dispatcher: Dispatcher,
+        problem: Learnable,
+        *,
+        seed: int,
+        updates: int,
+        resume: bool = False,
     ) -> None:
         self.folder = folder
         self.dispatcher, self.problem = dispatcher, problem
@@ -42,22 +64,22 @@ class Journal:
         self._losses: list[float] = []
         self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
         self._evaluator = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
-        self._pending: list[Future[dict[str, float | int]]] = []
+        self._pending: _Pending | None = None
+        self.elapsed_before = self._go_back() if resume else 0.0
         folder.mkdir(parents=True, exist_ok=True)
-        self._events = (folder / "events.log").open("a", encoding="utf-8")
-        self._tasks = (folder / "tasks.jsonl").open("a", encoding="utf-8")
+        mode = "a" if resume else "w"
+        self._events = (folder / "events.log").open(mode, encoding="utf-8")
+        self._tasks = (folder / "tasks.jsonl").open(mode, encoding="utf-8")
 
-    def resume(self) -> float:
+    def _go_back(self) -> float:
         """Go back to the checkpoint: the seconds that had elapsed by then."""
         extra = restore_checkpoint(self.folder / "checkpoint.npz", self.dispatcher)
         self.rows = extra["rows"]
         self._staleness, self._losses = extra["staleness"], extra["losses"]
         path = self.folder / "tasks.jsonl"
-        self._tasks.close()
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         with replacing(path) as temporary:
             temporary.write_text("".join(lines[: self.dispatcher.counts.used]), encoding="utf-8")
-        self._tasks = path.open("a", encoding="utf-8")
         return float(extra["elapsed"])
 
     def event(self, event: Event, elapsed: float) -> None:
@@ -92,8 +114,24 @@ class Journal:
         self._tasks.write(json.dumps(record) + "\n")
         self._tasks.flush()
 
+    @property
+    def evaluating(self) -> bool:
+        """Whether an evaluation is under way; another has to wait."""
+        return self._pending is not None
+
+    @property
+    def evaluated_at(self) -> int:
+        """How many updates had been applied at the last evaluation."""
+        if self._pending is not None:
+            return self._pending.round
+        return int(self.rows[-1]["round"]) if self.rows else 0
+
     def evaluate(self, elapsed: float) -> None:
-        """Have the model as it is now evaluated, without waiting for the result."""
+        """Have the model as it is now evaluated, without waiting for the result.
+
+        Should the evaluation before be under way, it is waited for.
+        """
+        self.collect(wait=True)
         counts, state = self.dispatcher.counts, self.dispatcher.state
         work = counts.used + counts.refused + counts.late
         row: dict[str, float | int] = {
@@ -104,23 +142,23 @@ class Journal:
             "gradients": work * self.dispatcher.rule.local_steps,
             "updates": state.version,
         }
-        self._staleness, self._losses = [], []
-        weights = state.weights.copy()
+        weights = state.weights
 
         def work_out() -> dict[str, float | int]:
             loss, accuracy = self.problem.evaluate(weights)
             return {**row, "test_loss": loss, "test_accuracy": accuracy}
 
-        self._pending.append(self._evaluator.submit(work_out))
+        future = self._evaluator.submit(work_out)
+        self._pending = _Pending(future, counts.used, self._staleness, self._losses)
+        self._staleness, self._losses = [], []
 
     def collect(self, *, wait: bool = False) -> None:
-        """Take in evaluations that are done, and write the history if there are any."""
-        fresh = False
-        while self._pending and (wait or self._pending[0].done()):
-            self.rows.append(self._pending.pop(0).result())
-            fresh = True
-        if fresh:
-            History.write(self.folder / "history.jsonl", [self.history()])
+        """Take in an evaluation that is done, and write the history."""
+        if self._pending is None or not (wait or self._pending.future.done()):
+            return
+        self.rows.append(self._pending.future.result())
+        self._pending = None
+        History.write(self.folder / "history.jsonl", [self.history()])
 
     def history(self) -> History:
         """The evaluations so far."""
@@ -140,14 +178,18 @@ class Journal:
         )
 
     def checkpoint(self, elapsed: float) -> None:
-        """Write all that is needed to go on from here."""
-        self.collect(wait=True)
+        """Write all that is needed to go on from here.
+
+        An evaluation under way is not waited for: resumed, the run makes another instead.
+        """
+        self.collect()
         os.fsync(self._tasks.fileno())
+        unfinished = self._pending
         extra = {
             "elapsed": elapsed,
             "rows": self.rows,
-            "staleness": self._staleness,
-            "losses": self._losses,
+            "staleness": [*(unfinished.staleness if unfinished else []), *self._staleness],
+            "losses": [*(unfinished.losses if unfinished else []), *self._losses],
         }
         write_checkpoint(self.folder / "checkpoint.npz", self.dispatcher, extra)
 

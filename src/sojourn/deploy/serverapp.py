@@ -53,11 +53,15 @@ def serve(grid: Grid, problem: ProblemFunction, settings: Settings) -> None:
             "another run-folder."
         )
     journal = Journal(
-        settings.run_folder, dispatcher, learnable, seed=settings.seed, updates=settings.updates
+        settings.run_folder,
+        dispatcher,
+        learnable,
+        seed=settings.seed,
+        updates=settings.updates,
+        resume=checkpoint.exists(),
     )
     try:
-        before = journal.resume() if settings.resume and checkpoint.exists() else 0.0
-        server = GridServer(grid, dispatcher, journal, settings, elapsed_before=before)
+        server = GridServer(grid, dispatcher, journal, settings)
         server.run()
         finish(dispatcher, journal, learnable, settings, problem, elapsed=server.elapsed)
         journal.status(server.elapsed, "finished")
