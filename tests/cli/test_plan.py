@@ -79,3 +79,42 @@ def test_mistakes_get_a_sentence(run, tmp_path, arguments, message):
     assert message in result.error
     assert "Traceback" not in result.error
     assert not (tmp_path / "plan.toml").exists()
+
+
+def test_help_teaches_what_a_fleet_is(run):
+    for command in ("plan", "analyze"):
+        help = run(command, "--help").out
+        assert "service_rate" in help
+        assert "three-clusters" in help
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--objective", "time-budget", "--time", "9", "--rounds", "9"), "--rounds goes with"),
+        (("--objective", "per-time", "--rounds", "9", "--time", "9"), "--time goes with"),
+        (("--objective", "per-time", "--rounds", "9", "--guaranteed"), "--guaranteed goes with"),
+        (("--objective", "throughput", "--accuracy", "1"), "--accuracy goes with"),
+    ],
+)
+def test_options_of_another_objective_are_refused(run, arguments, message):
+    result = run("plan", "three-clusters", "--concurrency", "5", *arguments)
+    assert result.code == 2
+    assert message in result.error
+
+
+def test_why_compares_what_was_asked_for(run):
+    fixed = ("plan", "three-clusters", "--concurrency", "30")
+    budget = run(*fixed, "--objective", "time-budget", "--time", "1000").out
+    assert "lower than under balanced routing" in " ".join(budget.split())
+    fast = run(*fixed, "--objective", "throughput").out
+    assert "37.0% higher than under balanced routing" in " ".join(fast.split())
+    assert "whoever is slow is left out" in " ".join(fast.split())
+    same = run(*fixed, "--objective", "time-budget", "--time", "1000", "--routing", "balanced").out
+    assert "that of balanced routing" in " ".join(same.split())
+
+
+def test_the_plan_file_tells_its_inputs(run, tmp_path):
+    run("plan", "twenty", *("--concurrency", "9", "--routing", "balanced", "--out", "plan.toml"))
+    inputs = sj.Plan.read(tmp_path / "plan.toml").provenance["inputs"]
+    assert inputs == {"fleet": "twenty", "concurrency": 9, "routing": "balanced"}

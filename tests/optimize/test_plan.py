@@ -103,26 +103,56 @@ def test_grouping_stays_within_its_tolerance_and_maps_back():
     assert grouped.value <= direct.value * 1.01
 
 
-def test_frontier_is_below_every_routing_and_rises():
-    plan = sj.plan(THREE, sj.PerTime(PAPER, 0.01, 0), concurrency=30)
-    for penalty in ("staleness", "routing"):
-        curve = sj.frontier(THREE, 30, penalty=penalty, points=12, plan=plan)
-        assert set(curve.marks) == {"uniform", "balanced", "square-root", "plan"}
-        assert np.all(np.diff(curve.least) > 0)
-        for throughput, mark in curve.marks.values():
-            slower = curve.throughput <= throughput
-            assert mark >= curve.least[slower].max(initial=0.0) * (1 - 1e-6)
-        greatest = sj.optimize_routing(THREE, 30, sj.Throughput()).value
-        assert 0.99 * greatest < curve.throughput[-1] <= greatest
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
+def test_no_simple_routing_is_better_at_its_own_learning_rate(objective):
+    plan = sj.plan(THREE, objective, concurrency=30)
+    rows = plan.comparison()
+    assert rows["plan"].value == pytest.approx(plan.value, rel=1e-12)
+    for name in ("uniform", "balanced", "square-root"):
+        network = sj.Network(THREE, sj.named_routing(name, THREE), 30)
+        assert rows[name].value == objective.evaluate(network).value
+        better = (
+            rows[name].value > plan.value if objective.maximize else rows[name].value < plan.value
+        )
+        assert not better
 
 
-def test_sensitivity_tells_what_a_client_is_worth():
-    plan = sj.plan(THREE, sj.PerTime(PAPER, 0.01, 0), concurrency=30)
-    worths = {worth.name: worth for worth in sj.sensitivity(plan)}
-    assert set(worths) == {"slow", "medium", "fast, the others", "fast, 2 of 10"}
-    slow = worths["slow"]
-    removed = sj.Fleet([0.01, 0.1, 1.0], counts=[9, 10, 10])
-    best = sj.optimize_routing(removed, 30, sj.PerTime(PAPER, 0.01, 0)).value
-    np.testing.assert_allclose(slow.without_one, best, rtol=1e-3)
-    alone = sj.plan(sj.Fleet([1.0]), sj.PerTime(PAPER, 0.01, 0), concurrency=3)
-    assert sj.sensitivity(alone)[0].without_one is None
+def test_a_time_budget_gives_every_routing_its_own_rounds():
+    rows = sj.plan(THREE, sj.TimeBudget(PAPER, 1000.0), concurrency=30).comparison()
+    for row in rows.values():
+        assert row.per_round == pytest.approx(row.value, rel=1e-12)
+        assert row.per_time == pytest.approx(row.value / row.throughput, rel=1e-12)
+
+
+@pytest.mark.parametrize("accuracy, concurrency", [(5.03, 1), (5.1, 2)])
+def test_accuracy_out_of_reach_for_a_neighbour_is_planned(accuracy, concurrency):
+    plan = sj.plan(THREE, sj.TimeToAccuracy(PAPER, accuracy, learning_rate=0.003))
+    assert plan.concurrency == concurrency
+    assert np.isfinite(plan.value)
+
+
+def test_a_guarantee_refuses_a_learning_rate_beyond_it():
+    objective = sj.TimeToAccuracy(PAPER, 0.5, guaranteed=True)
+    with pytest.raises(sj.InvalidInput, match="a guarantee was asked for"):
+        sj.plan(THREE, objective, concurrency=30, learning_rate=1e-4)
+    assert sj.plan(THREE, objective, concurrency=30, learning_rate=1e-7).is_guarantee
+
+
+def test_an_edited_learning_rate_counts_as_given(tmp_path):
+    path = tmp_path / "plan.toml"
+    plan = sj.plan(THREE, sj.TimeToAccuracy(PAPER, 0.5), concurrency=7)
+    plan.write(path)
+    text = path.read_text()
+    path.write_text(text.replace(f"learning-rate = {plan.learning_rate!r}", "learning-rate = 1e-6"))
+    edited = sj.Plan.read(path)
+    assert edited.learning_rate == edited.objective.learning_rate == 1e-6
+    assert edited.value == edited.predict().time_to_accuracy > plan.value
+    assert sj.sensitivity(edited, classes=[0])[0].now == edited.value
+
+
+def test_an_unnamed_fleet_comes_back_unnamed(tmp_path):
+    fleet = sj.Fleet(THREE.service_rates, THREE.counts)
+    plan = sj.plan(fleet, sj.PerTime(PAPER, 0.01, 0), concurrency=30)
+    assert plan.network.fleet.classes > fleet.classes
+    plan.write(tmp_path / "plan.toml")
+    assert sj.Plan.read(tmp_path / "plan.toml").fleet == fleet

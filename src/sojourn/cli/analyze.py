@@ -10,7 +10,7 @@ from rich.table import Table
 
 from sojourn.bounds import LearningConstants, max_learning_rate, per_round_bound, per_time_bound
 from sojourn.cli import app
-from sojourn.cli.inputs import printed, read_constants, read_fleet, read_routing
+from sojourn.cli.inputs import FleetArgument, printed, read_constants, read_fleet, read_routing
 from sojourn.jackson import analyze as analyze_network
 from sojourn.network import Network
 
@@ -19,14 +19,7 @@ MOST_ROWS = 40
 
 @app.command()
 def analyze(
-    fleet: Annotated[
-        str,
-        typer.Argument(
-            metavar="FLEET",
-            help="CSV with a column service_rate and, optionally, count and name; or a built-in "
-            "fleet: three-clusters, twenty, fifty.",
-        ),
-    ],
+    fleet: FleetArgument,
     concurrency: Annotated[int, typer.Option(help="Tasks in flight, m.")],
     routing: Annotated[
         str,

@@ -2,8 +2,10 @@
 
 import csv
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 
 from sojourn.bounds import LearningConstants
 from sojourn.config import Table
@@ -17,6 +19,16 @@ from sojourn.network import (
     built_in_fleet,
     named_routing,
 )
+
+FleetArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FLEET",
+        help="CSV with a column service_rate and, optionally, count and name; or a built-in fleet: "
+        + ", ".join(BUILT_IN_FLEETS)
+        + ".",
+    ),
+]
 
 DEFAULT_CONSTANTS = LearningConstants(
     initial_gap=2.3, smoothness=10.0, gradient_noise=1.0, heterogeneity=1.0

@@ -2,7 +2,8 @@
 
 import csv
 import json
-from dataclasses import asdict
+import math
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,14 @@ from rich.table import Table
 
 from sojourn.bounds import LearningConstants, max_learning_rate
 from sojourn.cli import app
-from sojourn.cli.inputs import DEFAULT_CONSTANTS, printed, read_constants, read_fleet, read_routing
+from sojourn.cli.inputs import (
+    DEFAULT_CONSTANTS,
+    FleetArgument,
+    printed,
+    read_constants,
+    read_fleet,
+    read_routing,
+)
 from sojourn.cli.waiting import Waiting
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
 from sojourn.files import replacing
@@ -31,8 +39,14 @@ from sojourn.optimize import (
     group_clients,
     plan as make_plan,
 )
+from sojourn.optimize.plan_file import OBJECTIVES
+from sojourn.provenance import provenance
 
-OBJECTIVES = ("time-to-accuracy", "time-budget", "per-time", "per-round", "throughput")
+DEFAULT_ACCURACY = 0.5
+LEAST_GAIN = 5e-4
+"""Relative difference of values below which two routings are called equally good."""
+MOST_TRACED = 200
+"""Classes beyond which the frontier is drawn for a grouped fleet."""
 MOST_ROWS = 40
 MOST_LINES = 10**7
 """The largest fleet whose clients are written one by one."""
@@ -41,26 +55,23 @@ FIGURES = (".png", ".pdf", ".svg")
 
 @app.command()
 def plan(
-    fleet: Annotated[
-        str,
-        typer.Argument(
-            metavar="FLEET",
-            help="CSV with a column service_rate and, optionally, count and name; or a built-in "
-            "fleet: three-clusters, twenty, fifty.",
-        ),
-    ],
+    fleet: FleetArgument,
     objective: Annotated[
         str,
         typer.Option(
-            help="time-to-accuracy (needs --accuracy), time-budget (--time), per-time (H) or "
-            "per-round (G) (--rounds), throughput (--concurrency)."
+            help="time-to-accuracy (--accuracy), time-budget (needs --time), per-time (H) or "
+            "per-round (G) (need --rounds), throughput (needs --concurrency)."
         ),
     ] = "time-to-accuracy",
     accuracy: Annotated[
-        float, typer.Option(help="Target for the mean squared gradient norm.")
-    ] = 0.5,
+        float | None,
+        typer.Option(help="Target for the mean squared gradient norm.", show_default="0.5"),
+    ] = None,
     guaranteed: Annotated[
-        bool, typer.Option("--guaranteed", help="Keep the learning rate where the bound holds.")
+        bool,
+        typer.Option(
+            "--guaranteed", help="time-to-accuracy with a learning rate for which the bound holds."
+        ),
     ] = False,
     time: Annotated[float | None, typer.Option(help="Units of time for time-budget.")] = None,
     rounds: Annotated[float | None, typer.Option(help="T for per-time and per-round.")] = None,
@@ -115,6 +126,16 @@ def plan(
             routing=None if routing is None else read_routing(routing, planned),
             progress=waiting,
         )
+    best = replace(
+        best,
+        provenance=provenance(
+            fleet=Path(fleet).name,
+            concurrency=concurrency,
+            learning_rate=learning_rate,
+            routing=None if routing is None else Path(routing).name,
+            group=group,
+        ),
+    )
     if as_json:
         typer.echo(json.dumps(_as_json(best), indent=2))
     else:
@@ -143,15 +164,27 @@ def plan(
 def _objective(
     name: str,
     constants: LearningConstants,
-    accuracy: float,
+    accuracy: float | None,
     guaranteed: bool,
     time: float | None,
     rounds: float | None,
 ) -> Objective:
     if name not in OBJECTIVES:
         raise UnknownName("objective", name, OBJECTIVES)
+    for option, given, goes_with in (
+        ("--accuracy", accuracy is not None, ("time-to-accuracy",)),
+        ("--guaranteed", guaranteed, ("time-to-accuracy",)),
+        ("--time", time is not None, ("time-budget",)),
+        ("--rounds", rounds is not None, ("per-time", "per-round")),
+    ):
+        if given and name not in goes_with:
+            raise InvalidInput(
+                f"{option} goes with the objective {' or '.join(goes_with)}; this one is {name}"
+            )
     if name == "time-to-accuracy":
-        return TimeToAccuracy(constants, accuracy, guaranteed)
+        return TimeToAccuracy(
+            constants, DEFAULT_ACCURACY if accuracy is None else accuracy, guaranteed
+        )
     if name == "throughput":
         return Throughput()
     if name == "time-budget":
@@ -172,7 +205,10 @@ def _as_json(plan: Plan) -> dict[str, Any]:
         "learning_rate": plan.learning_rate,
         "guarantee": plan.is_guarantee,
         "rounds": plan.rounds,
-        "comparison": {name: asdict(row) for name, row in plan.comparison().items()},
+        "comparison": {
+            name: {key: _or_null(value) for key, value in asdict(row).items()}
+            for name, row in plan.comparison().items()
+        },
         "classes": [
             {
                 "name": fleet.label(k),
@@ -183,6 +219,11 @@ def _as_json(plan: Plan) -> dict[str, Any]:
             for k in range(fleet.classes)
         ],
     }
+
+
+def _or_null(value: float | None) -> float | None:
+    """JSON has no infinity, which stands for out of reach."""
+    return None if value is None or math.isinf(value) else value
 
 
 def _show(plan: Plan, console: Console) -> None:
@@ -208,6 +249,7 @@ def _comparison_table(comparison: dict[str, Prediction]) -> Table:
         "throughput": "throughput",
         "mean staleness": "mean_staleness",
         "worst staleness": "worst_staleness",
+        "eta": "learning_rate",
         "G": "per_round",
         "H": "per_time",
         "time to accuracy": "time_to_accuracy",
@@ -217,7 +259,10 @@ def _comparison_table(comparison: dict[str, Prediction]) -> Table:
         for heading, field in columns.items()
         if getattr(comparison["plan"], field) is not None
     }
-    table = Table("routing", *shown, box=None, header_style="bold")
+    table = Table(
+        "routing", *shown, box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False
+    )
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for name, row in comparison.items():
@@ -246,30 +291,38 @@ def _routing_table(plan: Plan) -> Table:
 
 def _why(plan: Plan, comparison: dict[str, Prediction]) -> str:
     """Two sentences: what the plan gains over the best simple routing, and how."""
-    rows = {name: comparison[name] for name in ROUTINGS}
-    field = {
-        "time-to-accuracy": "time_to_accuracy",
-        "per-time": "per_time",
-        "per-round": "per_round",
-        "time-budget": "per_round",
-        "throughput": "throughput",
-    }[plan.objective.name]
-    pick = max if plan.objective.maximize else min
-    rival = pick(rows, key=lambda name: getattr(rows[name], field))
-    other, ours = getattr(rows[rival], field), getattr(comparison["plan"], field)
-    gain = ours / other - 1.0 if plan.objective.maximize else 1.0 - ours / other
-    better = "higher" if plan.objective.maximize else "lower"
-    faster = comparison["plan"].throughput / rows["uniform"].throughput
+    faster = comparison["plan"].throughput / comparison["uniform"].throughput
     fleet, p = plan.network.fleet, plan.network.routing
-    most = int((p * fleet.size).argmax())
-    least = int((p * fleet.size).argmin())
-    return (
-        f"Why: the {plan.objective.name} is {gain:.1%} {better} than under {rival} routing, the best "
-        f"of the simple ones, at {faster:.3g} times the throughput of uniform routing. A client of "
-        f"{escape(fleet.label(most))} gets {p[most] * fleet.size:.3g} times an even share of the tasks and "
-        f"one of {escape(fleet.label(least))} {p[least] * fleet.size:.3g} times: more would queue up there "
-        "and go stale, less would make its rare updates too heavy."
+    most, least = int(p.argmax()), int(p.argmin())
+    shares = (
+        f"A client of {escape(fleet.label(most))} gets {p[most] * fleet.size:.3g} times an even "
+        f"share of the tasks and one of {escape(fleet.label(least))} {p[least] * fleet.size:.3g} times: "
     )
+    reason = (
+        "whoever is slow is left out, since staleness and the weight of rare updates do not count."
+        if isinstance(plan.objective, Throughput)
+        else "more would queue up there and go stale, less would make its rare updates too heavy."
+    )
+    return (
+        f"Why: {_gain(plan, comparison)}, at {faster:.3g} times the throughput of uniform routing. "
+        f"{shares}{reason}"
+    )
+
+
+def _gain(plan: Plan, comparison: dict[str, Prediction]) -> str:
+    maximize, name = plan.objective.maximize, plan.objective.name
+    pick = max if maximize else min
+    rival = pick(ROUTINGS, key=lambda routing: comparison[routing].value)
+    other, ours = comparison[rival].value, comparison["plan"].value
+    if math.isinf(other):
+        return f"no simple routing reaches the {name} asked for, and this one does"
+    change = ours / other - 1.0
+    if abs(change) < LEAST_GAIN:
+        text = f"the {name} is that of {rival} routing"
+    else:
+        direction = "higher" if change > 0 else "lower"
+        text = f"the {name} is {abs(change):.1%} {direction} than under {rival} routing"
+    return f"{text}, the best of the simple ones"
 
 
 def _default_constants_said() -> str:
@@ -300,7 +353,15 @@ def _draw_frontier(plan: Plan, path: Path) -> None:
         from sojourn.report.frontier import save_frontier
     except ImportError as error:
         raise MissingExtra("matplotlib", extra="report") from error
-    with Waiting("drawing the frontier") as waiting:
-        waiting("tracing")
-        curve = frontier(plan.fleet, plan.concurrency, plan=plan)
+    fleet = plan.fleet
+    if fleet.classes > MOST_TRACED:
+        fleet = group_clients(fleet, tolerance=0.05).fleet
+    with Waiting("tracing the frontier") as waiting:
+        curve = frontier(
+            fleet,
+            plan.concurrency,
+            penalty="staleness" if plan.concurrency > 1 else "routing",
+            plan=plan,
+            progress=waiting,
+        )
     save_frontier(curve, path)

@@ -158,13 +158,18 @@ def _with_full_search(
 ) -> ConcurrencySolution:
     """All starts at the concurrency found and around it, since symmetry breaking may move it."""
     solutions: dict[int, Solution] = {}
+    searched: set[int] = set()
 
     def value(m: int) -> float:
-        if m not in solutions:
+        if m not in searched:
+            searched.add(m)
             if progress is not None:
                 progress(f"concurrency {m}, all starts")
-            solutions[m] = optimize_routing(fleet, m, objective)
-            tried[m] = solutions[m].value
+            try:
+                solutions[m] = optimize_routing(fleet, m, objective)
+                tried[m] = solutions[m].value
+            except Unreachable:
+                tried[m] = np.inf
         return tried[m]
 
     best, step = near, max(1, near // 8)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import Bounds, minimize
 from threadpoolctl import threadpool_limits
 
 from sojourn.bounds import Penalties, penalties
@@ -16,14 +16,15 @@ from sojourn.network import (
     Fleet,
     FloatArray,
     Network,
+    balanced_routing,
     check_concurrency,
     named_routing,
     uniform_routing,
 )
-from sojourn.optimize.descent import FARTHEST, softmax
+from sojourn.optimize.descent import FARTHEST, lbfgs, softmax
 from sojourn.optimize.objectives import Throughput
 from sojourn.optimize.planning import Plan
-from sojourn.optimize.routing import optimize_routing
+from sojourn.optimize.routing import Progress
 from sojourn.optimize.starts import PACE_SETTER_MASS, Start, pace_setters
 
 Penalty = Literal["staleness", "routing"]
@@ -35,6 +36,8 @@ MULTIPLIER_STEPS = 12
 """Most updates of the multiplier for one point of the curve."""
 REACHED = 1e-4
 """How far below its log throughput a point may stay."""
+SAME = 1e-6
+"""Difference in log penalty and log throughput at which two paths are one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,7 @@ def frontier(
     penalty: Penalty = "staleness",
     points: int = 25,
     plan: Plan | None = None,
+    progress: Progress | None = None,
 ) -> Frontier:
     r"""The least staleness penalty for each throughput that ``concurrency`` tasks can reach.
 
@@ -68,7 +72,8 @@ def frontier(
     for :math:`\tau` from the throughput of the least penalty to 99.5 % of the greatest, by the
     method of multipliers, each point begun from the last; several curves are followed, with and
     without pace-setters, and the lowest kept. Uniform, balanced and square-root routing, and
-    ``plan`` if given, are marked. Cost: some hundred short descents.
+    ``plan`` if given, are marked. The curve is a single point where all clients are alike and nothing
+    is to be traded. ``progress`` is told of every point. Cost: some hundred short descents.
 
     >>> from sojourn.network import built_in_fleet
     >>> curve = frontier(built_in_fleet("three-clusters"), 30, points=5)
@@ -78,22 +83,30 @@ def frontier(
     m = check_concurrency(concurrency)
     if penalty not in PENALTIES:
         raise UnknownName("penalty", penalty, PENALTIES)
+    if m == 1 and penalty == "staleness":
+        raise InvalidInput(
+            "with one task in flight nothing is stale: ask for penalty='routing', or for more tasks"
+        )
     if points < 2:
         raise InvalidInput(f"a frontier needs at least 2 points; {points} were asked for")
     with threadpool_limits(limits=1, user_api="blas"):
-        greatest = math.log(CLOSEST * optimize_routing(fleet, m, Throughput()).value)
-        paths = [_Path(start, m, penalty) for start in _starts(fleet)]
-        slowest = min(paths, key=lambda path: path.penalty).log_throughput
-        targets = np.linspace(slowest, greatest, points)
-        networks = [_least(paths, target) for target in targets]
+        fastest = lbfgs(fleet, m, Throughput(), balanced_routing(fleet)).value
+        paths = _distinct([_Path(start, m, penalty) for start in _starts(fleet)])
+        first = min(paths, key=lambda path: path.penalty)
+        reached = [first.state.network]
+        for target in _targets(first.log_throughput, math.log(CLOSEST * fastest), points):
+            if progress is not None:
+                progress(f"throughput {math.exp(target):.4g} of {fastest:.4g}")
+            reached.append(_least(paths, target))
+    throughput, least = np.array([_mark(network, penalty) for network in reached]).T
     marked = {name: Network(fleet, named_routing(name, fleet), m) for name in ROUTINGS}
     if plan is not None:
         marked["plan"] = plan.network
     return Frontier(
         penalty=penalty,
-        throughput=np.exp(targets),
-        least=np.array([_mark(network, penalty)[1] for network in networks]),
-        networks=tuple(networks),
+        throughput=throughput,
+        least=least,
+        networks=tuple(reached),
         marks={name: _mark(network, penalty) for name, network in marked.items()},
     )
 
@@ -107,11 +120,31 @@ def _starts(fleet: Fleet) -> Iterator[Start]:
             yield from pace_setters(fleet, uniform, place, number, PACE_SETTER_MASS[0])
 
 
+def _targets(slowest: float, greatest: float, points: int) -> FloatArray:
+    """Log throughputs of all points but the first; none if it is the fastest already."""
+    if greatest - slowest <= REACHED:
+        return np.empty(0)
+    return np.linspace(slowest, greatest, points)[1:]
+
+
+def _distinct(paths: list["_Path"]) -> list["_Path"]:
+    """One path for each place where paths begin."""
+    kept: list[_Path] = []
+    for path in paths:
+        here = np.log(path.penalty), path.log_throughput
+        if not any(
+            np.allclose(here, (np.log(other.penalty), other.log_throughput), rtol=0, atol=SAME)
+            for other in kept
+        ):
+            kept.append(path)
+    return kept
+
+
 def _least(paths: list["_Path"], target: float) -> Network:
     for path in paths:
         path.move_to(target)
     reached = [path for path in paths if path.log_throughput >= target - REACHED] or paths
-    return min(reached, key=lambda path: path.penalty).network
+    return min(reached, key=lambda path: path.penalty).state.network
 
 
 class _Path:
@@ -121,19 +154,16 @@ class _Path:
         self._fleet, self._concurrency, self._which = start.fleet, concurrency, penalty
         self._theta = np.log(start.routing)
         self._multiplier = 0.0
+        self.state = self._measure(self._theta)
         self.move_to(-math.inf)
 
     @property
     def penalty(self) -> float:
-        return _mark(self.network, self._which)[1]
+        return _penalty(self.state, self._which)
 
     @property
     def log_throughput(self) -> float:
-        return math.log(_mark(self.network, self._which)[0])
-
-    @property
-    def network(self) -> Network:
-        return self._measure(self._theta).network
+        return math.log(self.state.throughput)
 
     def _measure(self, theta: FloatArray) -> Penalties:
         return penalties(Network(self._fleet, softmax(self._fleet, theta), self._concurrency))
@@ -163,10 +193,11 @@ class _Path:
                 self._theta,
                 jac=True,
                 method="L-BFGS-B",
-                bounds=[(-FARTHEST, FARTHEST)] * self._theta.size,
+                bounds=Bounds(-FARTHEST, FARTHEST),
                 options={"gtol": 1e-8, "ftol": 1e-14, "maxiter": 300},
             )
             self._theta = np.asarray(result.x)
+            self.state = self._measure(self._theta)
             force = max(0.0, self._multiplier + stiffness * (target - self.log_throughput))
             settled = abs(force - self._multiplier) <= 1e-6 * max(1.0, force)
             self._multiplier = force

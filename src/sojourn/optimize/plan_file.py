@@ -1,5 +1,7 @@
 """Plans on disk: TOML with one line per class."""
 
+import contextlib
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +11,11 @@ import tomli_w
 
 from sojourn.bounds import LearningConstants
 from sojourn.config import Table
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName, Unreachable
 from sojourn.files import replacing
 from sojourn.network import Fleet, IntArray, Network
 from sojourn.optimize.objectives import (
+    Evaluation,
     Objective,
     PerRound,
     PerTime,
@@ -23,6 +26,8 @@ from sojourn.optimize.objectives import (
 from sojourn.optimize.planning import Plan
 from sojourn.version import __version__
 
+SAME_RATE = 1e-9
+"""Relative difference up to which a learning rate is the objective's best."""
 CONSTANTS = ("initial-gap", "smoothness", "gradient-noise", "heterogeneity")
 
 
@@ -79,7 +84,10 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read a plan, checking every key and value."""
+    """Read a plan, checking every key and value.
+
+    A learning rate other than the objective's best counts as given.
+    """
     table = Table.read(os.fspath(path))
     concurrency = table.take("concurrency", int)
     learning_rate = table.take("learning-rate", float, default=None)
@@ -91,8 +99,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     table.close()
     try:
         fleet, network, parents = _read_classes(rows, concurrency)
-        fixed = objective if learning_rate is None else objective.with_learning_rate(learning_rate)
-        value = fixed.evaluate(network).value
+        objective, evaluation = _at_learning_rate(objective, learning_rate, network)
     except InvalidFile:
         raise
     except InvalidInput as error:
@@ -102,8 +109,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         objective=objective,
         network=network,
         parents=parents,
-        learning_rate=learning_rate,
-        value=value,
+        learning_rate=evaluation.learning_rate,
+        value=evaluation.value,
         provenance=origin,
     )
 
@@ -115,8 +122,9 @@ def _read_classes(rows: list[Table], concurrency: int) -> tuple[Fleet, Network, 
         counts.append(row.take("count", int))
         rates.append(row.take("service-rate", float))
         routing.append(row.take("routing", float))
-        parents.append(row.take("fleet-class", int, default=place) - 1)
-        origins.append(row.take("of", str, default=names[-1]))
+        part = row.take("fleet-class", int, default=None)
+        parents.append((place if part is None else part) - 1)
+        origins.append(row.take("of", str, default=names[-1] if part is None else None))
         row.close()
     if not rows:
         raise InvalidInput("classes is empty: a plan needs at least one class of clients")
@@ -162,10 +170,7 @@ def _read_objective(table: Table, constants: LearningConstants | None) -> Object
     name = table.take("name", str)
     if name not in OBJECTIVES:
         raise InvalidFile(f"{table.where}: {UnknownName('objective', name, OBJECTIVES)}")
-    if name == "throughput":
-        table.close()
-        return Throughput()
-    if constants is None:
+    if constants is None and name != "throughput":
         raise InvalidFile(f"{table.where}: the objective {name} needs a table [constants]")
     try:
         objective = OBJECTIVES[name](table, constants)
@@ -177,20 +182,35 @@ def _read_objective(table: Table, constants: LearningConstants | None) -> Object
     return objective
 
 
+def _at_learning_rate(
+    objective: Objective, learning_rate: float | None, network: Network
+) -> tuple[Objective, Evaluation]:
+    if learning_rate is None:
+        return objective, objective.evaluate(network)
+    fixed = objective.with_learning_rate(learning_rate)
+    if objective.learning_rate is None:
+        with contextlib.suppress(InvalidInput, Unreachable):
+            best = objective.evaluate(network)
+            if math.isclose(best.learning_rate or 0.0, learning_rate, rel_tol=SAME_RATE):
+                return objective, best
+    return fixed, fixed.evaluate(network)
+
+
 def _rate(table: Table) -> float | None:
     rate: float | None = table.take("learning-rate", float, default=None)
     return rate
 
 
-OBJECTIVES: dict[str, Callable[[Table, LearningConstants], Objective]] = {
-    "per-round": lambda t, c: PerRound(c, _rate(t), t.take("rounds", float)),
-    "per-time": lambda t, c: PerTime(c, _rate(t), t.take("rounds", float)),
+OBJECTIVES: dict[str, Callable[[Table, Any], Objective]] = {
     "time-to-accuracy": lambda t, c: TimeToAccuracy(
         c, t.take("accuracy", float), t.take("guaranteed", bool, default=False), _rate(t)
     ),
     "time-budget": lambda t, c: TimeBudget(c, t.take("time", float), _rate(t)),
+    "per-time": lambda t, c: PerTime(c, _rate(t), t.take("rounds", float)),
+    "per-round": lambda t, c: PerRound(c, _rate(t), t.take("rounds", float)),
     "throughput": lambda t, c: Throughput(),
 }
+"""By name: how each objective is read from its table, given the learning constants."""
 
 
 def _item(key: str, value: Any) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.bounds import horizon, max_learning_rate, penalties, per_round
-from sojourn.errors import Unreachable
+from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import analyze
 from sojourn.network import (
     ROUTINGS,
@@ -34,8 +34,16 @@ from sojourn.provenance import provenance
 
 @dataclass(frozen=True)
 class Prediction:
-    """What theory says of one network, at a learning rate and a number of rounds."""
+    """What theory says of one network.
 
+    ``value`` is the objective's, ``inf`` where it is out of reach, at ``learning_rate``: the best
+    one for this network if the objective leaves it free. ``per_round`` (G) and ``per_time`` (H) are
+    taken at that learning rate, after as many rounds as the plan's, or for a time budget as many as
+    this network completes in it.
+    """
+
+    value: float
+    learning_rate: float | None
     throughput: float
     mean_staleness: float
     worst_staleness: float
@@ -85,16 +93,40 @@ class Plan:
         return np.repeat(self.network.routing[order], self.network.fleet.counts[order])
 
     def predict(self, network: Network | None = None) -> Prediction:
-        """Theory's figures for the plan, or for another network at the plan's learning rate and rounds."""
-        return predict(
-            self.network if network is None else network,
-            self.objective,
-            learning_rate=self.learning_rate,
-            rounds=self.rounds,
+        """Theory's figures for the plan, or for another network under the same objective."""
+        network = self.network if network is None else network
+        analysis, constants = analyze(network), self.objective.constants
+        value, learning_rate = self._evaluate(network)
+        rounds, g = self.rounds, None
+        if isinstance(self.objective, TimeBudget):
+            rounds = self.objective.time * analysis.throughput
+        if constants is not None and learning_rate is not None and rounds is not None:
+            g = per_round(
+                penalties(network), constants, learning_rate=learning_rate, rounds=rounds
+            ).value
+        return Prediction(
+            value=value,
+            learning_rate=learning_rate,
+            throughput=analysis.throughput,
+            mean_staleness=network.concurrency - 1.0,
+            worst_staleness=float(analysis.staleness.max()),
+            per_round=g,
+            per_time=None if g is None else g / analysis.throughput,
+            time_to_accuracy=value if isinstance(self.objective, TimeToAccuracy) else None,
         )
 
+    def _evaluate(self, network: Network) -> tuple[float, float | None]:
+        try:
+            evaluation = self.objective.evaluate(network)
+        except Unreachable:
+            return math.inf, self.learning_rate
+        return evaluation.value, evaluation.learning_rate
+
     def comparison(self) -> dict[str, Prediction]:
-        """The plan beside uniform, balanced and square-root routing at the same concurrency."""
+        """The plan beside uniform, balanced and square-root routing at the same concurrency.
+
+        Each has its own best learning rate, unless the objective fixes one.
+        """
         rows = {
             name: self.predict(
                 Network(self.fleet, named_routing(name, self.fleet), self.concurrency)
@@ -136,8 +168,8 @@ def plan(
     """The best way to drive ``fleet``: whatever is left ``None`` is optimised, jointly.
 
     ``routing`` may be a closed-form name or a probability per client of each class. A learning rate
-    given here goes before the objective's. For a fleet of many distinct speeds see
-    ``group_clients``.
+    given here goes before the objective's; one above ``max_learning_rate`` is refused if the
+    objective asks for a guarantee. For a fleet of many distinct speeds see ``group_clients``.
 
     >>> from sojourn.bounds import LearningConstants
     >>> from sojourn.network import built_in_fleet
@@ -159,7 +191,7 @@ def plan(
         best = optimize_concurrency(fleet, wanted, routing=routing, progress=progress)
         network, parents = best.network, best.parents
     evaluation = wanted.evaluate(network)
-    return Plan(
+    found = Plan(
         fleet=fleet,
         objective=wanted,
         network=network,
@@ -172,37 +204,14 @@ def plan(
             routing=routing if isinstance(routing, str) else None,
         ),
     )
-
-
-def predict(
-    network: Network,
-    objective: Objective,
-    *,
-    learning_rate: float | None,
-    rounds: float | None,
-) -> Prediction:
-    """Throughput, staleness and bounds of a network, as far as the objective's constants allow."""
-    analysis, constants = analyze(network), objective.constants
-    g = time = None
-    if constants is not None and learning_rate is not None and rounds is not None:
-        g = per_round(penalties(network), constants, learning_rate=learning_rate, rounds=rounds)
-    if isinstance(objective, TimeToAccuracy):
-        time = _time_to_accuracy(network, objective)
-    return Prediction(
-        throughput=analysis.throughput,
-        mean_staleness=network.concurrency - 1.0,
-        worst_staleness=float(analysis.staleness.max()),
-        per_round=None if g is None else g.value,
-        per_time=None if g is None else g.value / analysis.throughput,
-        time_to_accuracy=time,
-    )
-
-
-def _time_to_accuracy(network: Network, objective: TimeToAccuracy) -> float:
-    try:
-        return objective.evaluate(network).value
-    except Unreachable:
-        return math.inf
+    if getattr(wanted, "guaranteed", False) and not found.is_guarantee:
+        assert wanted.constants is not None
+        largest = max_learning_rate(network, wanted.constants)
+        raise InvalidInput(
+            f"a guarantee was asked for, but the bound is proven for learning rates up to "
+            f"{largest:.3g} here, and {found.learning_rate:g} was given: leave one of the two out"
+        )
+    return found
 
 
 def _rounds(objective: Objective, network: Network, learning_rate: float | None) -> float | None:

@@ -11,6 +11,8 @@ from sojourn.network import Fleet, FloatArray
 from sojourn.optimize.descent import lbfgs
 from sojourn.optimize.planning import Plan
 
+Change = Callable[[Fleet, FloatArray, int], tuple[Fleet | None, FloatArray]]
+
 
 @dataclass(frozen=True)
 class Worth:
@@ -30,10 +32,11 @@ def sensitivity(
 ) -> tuple[Worth, ...]:
     """The objective's value with one client of each class gone, and with one twice as fast.
 
-    The routing is optimised anew from the plan's, the concurrency and the number of rounds stay.
-    ``classes`` picks classes of ``plan.network`` by number (all by default). A value is ``None``
-    where it does not exist: the last client cannot be removed, an accuracy may be out of reach.
-    Cost: two descents per class.
+    ``classes`` picks classes of ``plan.fleet`` by number (all by default). The routing is optimised
+    anew from the plan's, the concurrency and the number of rounds stay; where the plan singles out
+    clients of a class, one of each kind is tried and the best result kept. A value is ``None`` where
+    it does not exist: the last client cannot be removed, an accuracy may be out of reach. Cost: two
+    descents per class of the plan's network.
 
     >>> from sojourn.bounds import LearningConstants
     >>> from sojourn.network import built_in_fleet
@@ -43,21 +46,33 @@ def sensitivity(
     >>> [worth.without_one < worth.now for worth in sensitivity(best)[:1]]  # a slow one costs time
     [True]
     """
-    fleet, routing = plan.network.fleet, plan.network.routing
     worths = []
     with threadpool_limits(limits=1, user_api="blas"):
-        for k in range(fleet.classes) if classes is None else classes:
+        for k in range(plan.fleet.classes) if classes is None else classes:
             if progress is not None:
-                progress(fleet.label(k))
+                progress(plan.fleet.label(k))
             worths.append(
                 Worth(
-                    name=fleet.label(k),
+                    name=plan.fleet.label(k),
                     now=plan.value,
-                    without_one=_value(plan, *_without_one(fleet, routing, k)),
-                    one_twice_as_fast=_value(plan, *_one_twice_as_fast(fleet, routing, k)),
+                    without_one=_best(plan, k, _without_one),
+                    one_twice_as_fast=_best(plan, k, _one_twice_as_fast),
                 )
             )
     return tuple(worths)
+
+
+def _best(plan: Plan, k: int, change: Change) -> float | None:
+    """The best value after ``change`` of one client of class ``k``, whichever of its kinds it is."""
+    parts = np.flatnonzero(plan.parents == k).tolist()
+    found = [
+        value
+        for part in parts
+        if (value := _value(plan, *change(plan.network.fleet, plan.network.routing, part)))
+        is not None
+    ]
+    pick = max if plan.objective.maximize else min
+    return pick(found, default=None)
 
 
 def _value(plan: Plan, fleet: Fleet | None, routing: FloatArray) -> float | None:
