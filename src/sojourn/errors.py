@@ -14,6 +14,8 @@ The command line prints the message alone and exits with code 2.
 
 import difflib
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 
 class SojournError(Exception):
@@ -38,9 +40,14 @@ class UnknownName(InvalidInput):
 
     def __init__(self, kind: str, given: str, offered: Iterable[str]) -> None:
         names = list(offered)
+        self._given = kind, given, names
         near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
         hint = f"did you mean '{near[0]}'? " if near else ""
         super().__init__(f"unknown {kind} '{given}': {hint}Offered: {', '.join(names)}.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors come back from other processes, pickled."""
+        return UnknownName, self._given
 
 
 class Unreachable(InvalidInput):
@@ -60,6 +67,12 @@ class MissingExtra(SojournError, ImportError):
     """
 
     def __init__(self, package: str, *, extra: str) -> None:
+        self._given = package, extra
         super().__init__(
             f"this needs {package}, which is not installed: pip install 'sojourn[{extra}]'"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As for `UnknownName`."""
+        package, extra = self._given
+        return partial(MissingExtra, extra=extra), (package,)

@@ -13,7 +13,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 from sojourn.config import Table
 from sojourn.errors import InvalidInput, UnknownName
@@ -448,8 +448,8 @@ def rule_to_table(rule: Rule) -> dict[str, Any]:
     >>> rule_to_table(Ringmaster(max_staleness=5))
     {'name': 'ringmaster', 'max-staleness': 5}
     """
-    given: Any = rule
-    knobs = dataclasses.asdict(given) if dataclasses.is_dataclass(given) else {}
+    has_knobs = dataclasses.is_dataclass(rule)
+    knobs: dict[str, Any] = dataclasses.asdict(cast("Any", rule)) if has_knobs else {}
     set_knobs = {k.replace("_", "-"): v for k, v in knobs.items() if v is not None}
     return {"name": rule.name, **set_knobs}
 

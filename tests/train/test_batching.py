@@ -218,7 +218,7 @@ def test_the_faster_way_is_chosen_on_the_first_runs(monkeypatch, together, chose
         assert len(list(workers.results([None] * 8))) == 8
         runs += 1
     assert workers.batched is chosen
-    assert runs == 2 * (batching.TRIAL_ROUNDS + 1)
+    assert runs == 2 * (batching.TRIAL_ROUNDS + 1) + 1
     before = clock.ways[chosen].tasks
     list(workers.results([None] * 8))
     assert clock.ways[chosen].tasks == before + 8
@@ -227,9 +227,26 @@ def test_the_faster_way_is_chosen_on_the_first_runs(monkeypatch, together, chose
 def test_heavy_tasks_are_not_tried_together(monkeypatch):
     clock = Clock(monkeypatch, plain=2 * batching.HEAVY_TASK, together=0.0)
     workers = batching.Workers(*clock.ways, None)
-    list(workers.results([None] * 8))
+    for _ in range(2):
+        list(workers.results([None] * 8))
     assert workers.batched is False
     assert clock.ways[1].tasks == 0
+
+
+def test_the_first_run_may_compile_and_does_not_decide(monkeypatch):
+    clock = Clock(monkeypatch, plain=0.0001, together=0.00005)
+    plain = clock.ways[0].results
+
+    def compiling(tasks):
+        if not clock.ways[0].tasks:
+            clock.now += 100 * batching.HEAVY_TASK * len(tasks)
+        return plain(tasks)
+
+    clock.ways[0].results = compiling
+    workers = batching.Workers(*clock.ways, None)
+    while workers.batched is None:
+        list(workers.results([None] * 8))
+    assert workers.batched is True
 
 
 def test_short_runs_are_never_stacked(monkeypatch):

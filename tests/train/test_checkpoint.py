@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.rules import RULES, AsyncSGD, FedBuff, GeneralizedAsyncSGD
+from sojourn.rules import RULES, AsyncSGD, FedBuff, GeneralizedAsyncSGD, ServerState
 from sojourn.train import Checkpoint, train
-from sojourn.train.checkpoint import digest
-from tests.train.small import small_problem, small_schedule
+from sojourn.train.checkpoint import CheckpointFile, digest
+from sojourn.train.position import Position, Version
+from tests.train.small import perceptron, small_problem, small_schedule
 
 ROOT = Path(__file__).parents[2]
 
@@ -133,6 +135,36 @@ def test_another_problem_is_refused(tmp_path):
         train(schedule, small_problem(batch_size=9), AsyncSGD(), **options)
 
 
+def with_activation(activation):
+    model = perceptron()
+    model[2] = activation
+    return model
+
+
+def shifted(x, generator):
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": with_activation(nn.Tanh())},
+        {"loss": nn.functional.nll_loss},
+        {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)},
+        {"augment": shifted},
+    ],
+    ids=["structure", "loss", "smoothing", "augmentation"],
+)
+def test_what_does_not_show_in_the_weights_is_not_changed_either(tmp_path, change):
+    path, schedule = tmp_path / "run.checkpoint", small_schedule(rounds=10)
+    options = {"learning_rate": 0.1, "seed": 1, "evaluate_every": 5, "checkpoint": path}
+    train(schedule, small_problem(loss=nn.CrossEntropyLoss()), AsyncSGD(), **options)
+    train(schedule, small_problem(loss=nn.CrossEntropyLoss()), AsyncSGD(), **options)
+    with pytest.raises(InvalidFile, match="its problem differs"):
+        other = small_problem(**{"loss": nn.CrossEntropyLoss(), **change})
+        train(schedule, other, AsyncSGD(), **options)
+
+
 @pytest.mark.parametrize("spoil", ["truncate", "text", "pickle", "pickled array", "empty"])
 def test_a_spoilt_checkpoint_is_refused_and_nothing_is_unpickled(tmp_path, spoil):
     path, marker = tmp_path / "run.checkpoint", tmp_path / "ran"
@@ -160,10 +192,43 @@ def test_a_spoilt_checkpoint_is_refused_and_nothing_is_unpickled(tmp_path, spoil
     assert not marker.exists()
 
 
-def test_writes_are_spaced_and_leave_no_other_file(tmp_path):
-    path = tmp_path / "run.checkpoint"
-    run(path)
+class Wall:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr("sojourn.train.checkpoint.time.monotonic", lambda: self.now)
+
+
+@pytest.mark.parametrize(
+    ("takes", "due"), [(0.0, 30.0), (1.0, 30.0), (2.0, 40.0)], ids=["instant", "quick", "slow"]
+)
+def test_writes_are_spaced_and_leave_no_other_file(tmp_path, monkeypatch, takes, due):
+    wall, path = Wall(monkeypatch), tmp_path / "run.checkpoint"
+    whole = np.savez
+
+    def writing(*args, **kwargs):
+        wall.now += takes
+        whole(*args, **kwargs)
+
+    monkeypatch.setattr("sojourn.train.checkpoint.np.savez", writing)
+    file = CheckpointFile(Checkpoint(path), {})
+    weights = np.zeros(2)
+    wall.now = 29.9
+    assert not file.due
+    wall.now = 30.0
+    assert file.due
+    file.write(Position(ServerState(weights), {0: Version(weights, 0)}))
+    written = wall.now
+    wall.now = written + due - 0.1
+    assert not file.due
+    wall.now = written + due
+    assert file.due
     assert [file.name for file in tmp_path.iterdir()] == ["run.checkpoint"]
+
+
+def test_a_negative_spacing_is_refused(tmp_path):
+    path = tmp_path / "run.checkpoint"
     with pytest.raises(InvalidInput, match="must not be negative"):
         Checkpoint(path, seconds=-1.0)
 

@@ -1,22 +1,28 @@
 """Where cells run makes no difference to what they give; and a killed worker loses nothing."""
 
+import inspect
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import distributed
 import pytest
+from distributed.scheduler import KilledWorker
 from joblib import cpu_count
-from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky import get_reusable_executor, process_executor
 
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, SojournError, UnknownName
+from sojourn.history import History
+from sojourn.train.cells import Cell, run_cell
 from sojourn.train.engines import DaskEngine, LocalEngine, make_engine
-from sojourn.train.experiment import experiment_from_table
+from sojourn.train.experiment import Experiment, experiment_from_table
 from sojourn.train.run import run_experiment
 
 
@@ -32,6 +38,7 @@ def small(folder, **changes):
         "threads": 1,
         **changes,
     }
+    values = {key: value for key, value in values.items() if value is not None}
     return experiment_from_table(Table(values, "e.toml"), folder)
 
 
@@ -108,21 +115,143 @@ def test_engines_by_name():
         make_engine("local", jobs=0)
 
 
-def test_a_scheduler_that_does_not_answer_is_said(tmp_path):
+def test_a_scheduler_that_does_not_answer_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("sojourn.train.engines.CONNECT_SECONDS", 1)
     with pytest.raises(InvalidInput, match=r"no Dask scheduler answers at 'tcp://127.0.0.1:1'"):
         run_experiment(small(tmp_path), tmp_path / "out", DaskEngine("tcp://127.0.0.1:1"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "cnn"}, "cnn"),
+        ({"problem": "not_there:f"}, "cannot be imported"),
+        ({"data": "cifar-10", "data-dir": "."}, "cifar-10 is not on this machine"),
+        ({"rounds": None, "time": 1e-9}, "no task completes within time 1e-09 under 'uniform'"),
+    ],
+)
+def test_a_mistake_leaves_no_folder_behind(tmp_path, monkeypatch, changes, message):
+    monkeypatch.delenv("SOJOURN_DATA", raising=False)
+    with pytest.raises(SojournError, match=message):
+        run_experiment(small(tmp_path, **changes), tmp_path / "out", LocalEngine())
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_choice_between_plain_and_batched_for_all_runs(tmp_path, monkeypatch):
+    """Made for the first run, kept in the folder, and the same for a run made up for later."""
+    monkeypatch.setattr("sojourn.train.batching.TRIAL_ROUNDS", 1)
+    monkeypatch.setattr("sojourn.train.batching.SHORTEST_RUN", 2)
+    monkeypatch.setattr("sojourn.train.batching.HEAVY_TASK", float("inf"))
+    monkeypatch.setattr("sojourn.train.batching.WORTHWHILE", float("inf"))
+    experiment, folder = small(tmp_path, rounds=60, batched=None), tmp_path / "out"
+    summary = run_experiment(experiment, folder, LocalEngine())
+    assert summary["provenance"]["inputs"]["experiment"]["batched"] is True
+    assert Experiment.read(folder / "experiment.toml").batched is True
+    before = (folder / "history.jsonl").read_bytes()
+    max((folder / "cells").iterdir()).unlink()
+    monkeypatch.setattr("sojourn.train.batching.WORTHWHILE", 0.0)
+    run_experiment(experiment, folder, LocalEngine(), resume=True)
+    assert (folder / "history.jsonl").read_bytes() == before
+    run_experiment(experiment, tmp_path / "other", LocalEngine())
+    assert Experiment.read(tmp_path / "other" / "experiment.toml").batched is False
+    with pytest.raises(InvalidFile, match="its 'batched' differs"):
+        plain = small(tmp_path, rounds=60, batched=False)
+        run_experiment(plain, folder, LocalEngine(), resume=True)
+
+
+OWN = """
+import torch
+from sojourn.train import Problem
+
+def own(clients, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(40, 3, generator=generator)
+    y = (x.sum(1) > 0).long()
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.{layer}, torch.nn.Linear(8, 2))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    return Problem(model, [(x, y)] * clients, (x, y), batch_size=8)
+"""
+
+
+def write_own(folder, module, layer):
+    (folder / f"{module}.py").write_text(OWN.replace("{layer}", layer))
+    sys.modules.pop(module, None)
+
+
+def test_a_problem_that_has_changed_is_not_gone_on_with(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    experiment = small(tmp_path, problem="own_problem_in_time:own", rounds=10)
+    write_own(tmp_path, "own_problem_in_time", "ReLU()")
+    run_experiment(experiment, tmp_path / "out", LocalEngine())
+    run_experiment(experiment, tmp_path / "out", LocalEngine(), resume=True)
+    write_own(tmp_path, "own_problem_in_time", "Tanh()")
+    with pytest.raises(InvalidFile, match="made with another problem: for seed 0"):
+        run_experiment(experiment, tmp_path / "out", LocalEngine(), resume=True)
+    sys.modules.pop("own_problem_in_time")
+
+
+def test_threads_of_one_process_do_not_share_random_numbers(tmp_path, monkeypatch):
+    """As on a Dask worker; dropout draws from a generator that all threads have in common."""
+    monkeypatch.chdir(tmp_path)
+    write_own(tmp_path, "own_problem_with_dropout", "Dropout(0.5)")
+    experiment = small(tmp_path, problem="own_problem_with_dropout:own", rounds=60)
+    cells = [Cell(strategy, seed, 0.05) for strategy in (0, 1) for seed in (0, 1)]
+    one_by_one = [run_cell(experiment, cell).test_loss.tolist() for cell in cells]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda cell: run_cell(experiment, cell), cells))
+    assert [history.test_loss.tolist() for history in together] == one_by_one
+    sys.modules.pop("own_problem_with_dropout")
+
+
+def test_dask_workers_that_die_of_the_same_work_are_said(tmp_path):
+    class Future:
+        def result(self):
+            raise KilledWorker("run_cell", None, 3)
+
+    with pytest.raises(SojournError, match=r"several Dask workers of 'tcp://a:1' ended.*--resume"):
+        DaskEngine("tcp://a:1")._result(Future(), "What was finished is kept in out: ")
+
+
+def test_a_process_that_loky_replaces_is_not_taken_for_a_leak(tmp_path, monkeypatch):
+    message = "A worker stopped while some jobs were given to the "
+    assert message in inspect.getsource(process_executor)
+    called = []
+
+    class Parallel:
+        def __init__(self, **options):
+            pass
+
+        def __call__(self, jobs):
+            warnings.warn(f"{message}executor.", UserWarning, stacklevel=1)
+            called.append(len(list(jobs)))
+            return iter(())
+
+    monkeypatch.setattr("joblib.Parallel", Parallel)
+    cells = [Cell(0, 0, 0.05), Cell(0, 1, 0.05)]
+    run = LocalEngine(jobs=2).run(small(tmp_path), cells, tmp_path, lambda cell, done: None)
+    assert list(run) == []
+    assert called == [2]
 
 
 DEADLY = """
-import os, signal
+import os, signal, time
+from pathlib import Path
 import torch
 from sojourn.train import Problem
 
 def deadly(clients, seed):
-    if seed == 1:
+    if seed == 1 and not Path("spared").exists():
+        while len(list(Path("out/cells").glob("*.jsonl"))) < 2:
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     x, y = torch.ones(4, 2), torch.zeros(4, dtype=torch.long)
-    return Problem(torch.nn.Linear(2, 2), [(x, y)] * clients, (x, y), batch_size=2)
+    model = torch.nn.Linear(2, 2)
+    torch.nn.init.ones_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    return Problem(model, [(x, y)] * clients, (x, y), batch_size=2)
 """
 
 
@@ -133,6 +262,14 @@ def test_a_dead_process_is_said_and_the_rest_is_kept(tmp_path, monkeypatch):
     experiment = small(tmp_path, problem="deadly_problem:deadly", rounds=5)
     with pytest.raises(SojournError, match=r"worker process ended unexpectedly.*--resume"):
         run_experiment(experiment, tmp_path / "out", LocalEngine(jobs=2))
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out/cells").glob("*.jsonl")}
+    assert sorted(kept) == ["balanced_seed-0_rate-0.05.jsonl", "uniform_seed-0_rate-0.05.jsonl"]
+    (tmp_path / "spared").touch()
+    run_experiment(experiment, tmp_path / "out", LocalEngine(), resume=True)
+    assert len(History.read(tmp_path / "out" / "history.jsonl")) == 4
+    for name, when in kept.items():
+        assert (tmp_path / "out" / "cells" / name).stat().st_mtime_ns == when
+    sys.modules.pop("deadly_problem")
 
 
 SLOW = """
@@ -148,18 +285,20 @@ def slow(clients, seed):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(40, 3, generator=generator)
     y = (x.sum(1) > 0).long()
-    model = torch.nn.Linear(3, 2)
-    with torch.no_grad():
-        model.weight.fill_(0.1)
-        model.bias.zero_()
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(), torch.nn.Linear(8, 2))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
     return Problem(model, [(x, y)] * clients, (x, y), batch_size=8)
 """
 
 
 @pytest.fixture
 def cluster(tmp_path):
-    """A real scheduler and two real workers on loopback: ``(address, workers)``."""
-    environment = {**os.environ, "SLOWLY": "1.5", "OMP_NUM_THREADS": "1"}
+    """A real scheduler and two real workers on loopback: ``(address, workers)``.
+
+    As workers are started if nothing is said about it, each calls cells from several threads.
+    """
+    environment = {**os.environ, "SLOWLY": "1", "OMP_NUM_THREADS": "1"}
     options = {"cwd": tmp_path, "env": environment}
     options |= {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     file = tmp_path / "scheduler.json"
@@ -172,7 +311,7 @@ def cluster(tmp_path):
     processes = [start("dask_scheduler", "--port", "0", "--scheduler-file", str(file))]
     try:
         address = _when_written(file)
-        worker = ("dask_worker", address, "--no-nanny", "--nthreads", "1")
+        worker = ("dask_worker", address, "--no-nanny", "--nthreads", "2")
         processes += [start(*worker), start(*worker)]
         yield address, processes[1:]
     finally:
@@ -204,16 +343,16 @@ def test_a_killed_dask_worker_loses_nothing(tmp_path, monkeypatch, cluster):
         client.wait_for_workers(2, timeout=40)
     by_pid = {worker.pid: worker for worker in workers}
 
-    def kill_the_first_that_begins():
-        while not (begun.exists() and begun.read_text().endswith("\n")):
+    def kill_the_first_that_begins_a_cell():
+        while not (begun.exists() and begun.read_text().count("\n") > 1):
             time.sleep(0.01)
-        by_pid[int(begun.read_text().split()[0])].kill()
+        by_pid[int(begun.read_text().split()[1])].kill()
 
-    watcher = threading.Thread(target=kill_the_first_that_begins)
+    watcher = threading.Thread(target=kill_the_first_that_begins_a_cell)
     watcher.start()
     run_experiment(experiment, tmp_path / "dask", DaskEngine(address))
     watcher.join()
     assert sorted(worker.poll() is None for worker in workers) == [False, True]
-    assert len(begun.read_text().split()) == 4 + 1
+    assert len(begun.read_text().split()) == 1 + 4 + 1, "a first look, four cells, one twice"
     local, dask = ((tmp_path / name / "history.jsonl").read_bytes() for name in ("local", "dask"))
     assert dask == local

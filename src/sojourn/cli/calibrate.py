@@ -1,6 +1,6 @@
 """``sojourn calibrate``: measure the constants of the bounds on an experiment's problem."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +24,9 @@ def calibrate(
     ],
     out: Annotated[Path, typer.Option(help="File for the constants.")] = Path("constants.toml"),
     seed: Annotated[int, typer.Option(help="Seed of partition, weights and batches.")] = 0,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where data sets are sought before $SOJOURN_DATA.")
+    ] = None,
 ) -> None:
     """Measure A, L, sigma and M, say what they imply, and write them for `sojourn plan`.
 
@@ -39,6 +42,8 @@ def calibrate(
     from sojourn.train.world import build_problem
 
     asked = Experiment.read(experiment)
+    if data_dir is not None:
+        asked = replace(asked, data_dir=str(data_dir.resolve()))
     rate = min(strategy.learning_rates[0] for strategy in asked.strategies)
     errors = Console(stderr=True)
     threads = using_threads(threads_for(asked, None))

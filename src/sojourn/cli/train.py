@@ -64,7 +64,7 @@ def train(
 
     asked = Experiment.read(experiment)
     if data_dir is not None:
-        asked = dataclasses.replace(asked, data_dir=str(data_dir))
+        asked = dataclasses.replace(asked, data_dir=str(data_dir.resolve()))
     if partition_figure is not None:
         _draw_partition(asked, partition_figure)
         return

@@ -25,9 +25,10 @@ class Workers:
     ``batched`` is ``True`` or ``False`` once that is settled. While it is ``None``, runs go to
     either in turn and are timed, by this thread's processor time, so that other work on the machine
     does not decide; the batched computation must then have taken less than
-    ``WORTHWHILE`` times as long per task, the first run of each left out. Heavy tasks have nothing
-    to gain and are computed plainly at once. Runs too short to gain anything are always computed
-    plainly; if the first ``LONGEST_TRIAL`` tasks have hardly any others, so are all.
+    ``WORTHWHILE`` times as long per task. The first run of each is left out, as something may have
+    to be compiled. Heavy tasks have nothing to gain and are never tried together. Runs too short to
+    gain anything are always computed plainly; if the first ``LONGEST_TRIAL`` tasks have hardly any
+    others, so are all.
     """
 
     def __init__(
@@ -55,12 +56,12 @@ class Workers:
 
     def _timed(self, tasks: Sequence[Task]) -> Iterator[Result]:
         plain, together = self._seconds
-        turn = len(together) < len(plain)
+        turn = len(together) < len(plain) - 1
         way = self._together if turn and self._together is not None else self._plain
         begin = time.thread_time()
         results = list(way.results(tasks))
         (together if turn else plain).append((time.thread_time() - begin) / len(tasks))
-        if min(plain) > HEAVY_TASK:
+        if min(plain[1:], default=0.0) > HEAVY_TASK:
             self.batched = False
         elif len(together) > TRIAL_ROUNDS:
             self.batched = median(together[1:]) < WORTHWHILE * median(plain[1:])

@@ -1,18 +1,27 @@
 """One run of an experiment: a strategy, a seed and a learning rate; and where it is kept."""
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from sojourn.history import History
 from sojourn.jackson import analyze
+from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
 from sojourn.train.checkpoint import Checkpoint
 from sojourn.train.experiment import Experiment
 from sojourn.train.replay import train
+from sojourn.train.strategy import Strategy
 from sojourn.train.threads import using_threads
 from sojourn.train.world import build_problem
+
+ONE_AT_A_TIME = threading.Lock()
+"""Held while PyTorch computes: its generator and its number of threads belong to the whole process.
+
+A Dask worker calls cells from several threads.
+"""
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,27 @@ class Cell:
     strategy: int
     seed: int
     learning_rate: float
+
+
+def schedule_of(
+    experiment: Experiment,
+    strategy: Strategy,
+    seed: int,
+    *,
+    rounds: int | None = None,
+    time: float | None = None,
+) -> Schedule:
+    """Who finishes when under a strategy of an experiment."""
+    return simulate(
+        strategy.network,
+        rounds=rounds,
+        time=time,
+        law=strategy.law,
+        policy=strategy.policy,
+        start=experiment.start,
+        work=strategy.rule.local_steps,
+        seed=seed,
+    )
 
 
 def run_cell(
@@ -37,19 +67,11 @@ def run_cell(
     batches and first weights.
     """
     strategy = experiment.strategies[cell.strategy]
-    with using_threads(experiment.threads):
-        schedule = simulate(
-            strategy.network,
-            rounds=experiment.rounds,
-            time=experiment.time,
-            law=strategy.law,
-            policy=strategy.policy,
-            start=experiment.start,
-            work=strategy.rule.local_steps,
-            seed=cell.seed,
-        )
+    with ONE_AT_A_TIME, using_threads(experiment.threads):
         history = train(
-            schedule,
+            schedule_of(
+                experiment, strategy, cell.seed, rounds=experiment.rounds, time=experiment.time
+            ),
             build_problem(experiment, cell.seed),
             strategy.rule,
             learning_rate=cell.learning_rate,

@@ -1,7 +1,9 @@
 """Where cells are run: in this process, in several, or on a Dask cluster."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,8 +12,12 @@ from sojourn.errors import InvalidInput, MissingExtra, SojournError, UnknownName
 from sojourn.history import History
 from sojourn.train.cells import Cell, keep, run_and_keep, run_cell
 from sojourn.train.experiment import Experiment
+from sojourn.train.first_look import FirstLook, first_look
 
 Done = Iterator[tuple[Cell, History]]
+Work = tuple[Experiment, Cell, Path]
+"""A cell, the experiment it belongs to, and the folder of its results."""
+
 Advance = Callable[[Cell, float], None]
 """Called with the fraction of a cell that is done."""
 
@@ -24,6 +30,9 @@ class Engine(Protocol):
 
     def threads(self) -> int | None:
         """Threads that a cell may use; ``None`` if workers know best."""
+
+    def look(self, experiment: Experiment) -> FirstLook:
+        """`first_look`, where cells are run."""
 
     def run(
         self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
@@ -50,6 +59,10 @@ class LocalEngine:
 
         return max(1, int(cpu_count()) // self.jobs)
 
+    def look(self, experiment: Experiment) -> FirstLook:
+        """In this process."""
+        return first_look(experiment)
+
     def run(
         self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
     ) -> Done:
@@ -58,9 +71,15 @@ class LocalEngine:
             for cell in cells:
                 yield cell, run_and_keep(experiment, cell, folder, _reporter(cell, advance))
             return
-        yield from self._in_processes(experiment, cells, folder)
+        for (_, cell, _), history in self.run_work([(experiment, cell, folder) for cell in cells]):
+            yield cell, history
 
-    def _in_processes(self, experiment: Experiment, cells: Sequence[Cell], folder: Path) -> Done:
+    def run_work(self, work: Sequence[Work]) -> Iterator[tuple[Work, History]]:
+        """Run cells of several experiments, ``jobs`` at a time, begun in the order given."""
+        if self.jobs == 1:
+            for experiment, cell, folder in work:
+                yield (experiment, cell, folder), run_and_keep(experiment, cell, folder)
+            return
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -69,11 +88,18 @@ class LocalEngine:
         )
         job = delayed(_run_in_process)
         try:
-            yield from parallel(job(experiment, cell, folder, os.getpid()) for cell in cells)
+            with warnings.catch_warnings():
+                # loky replaces a process that holds much, such as a data set, and takes that for a
+                # leak. Nothing is lost by it.
+                warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+                for place, history in parallel(
+                    job(place, *one, os.getpid()) for place, one in enumerate(work)
+                ):
+                    yield work[place], history
         except TerminatedWorkerError as error:
             raise SojournError(
                 "a worker process ended unexpectedly, perhaps for want of memory. What was "
-                f"finished is kept in {folder}: run again with --resume, and fewer --jobs."
+                f"finished is kept in {work[0][2]}: run again with --resume, and fewer --jobs."
             ) from error
 
 
@@ -94,6 +120,36 @@ class DaskEngine:
         self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
     ) -> Done:
         """Send all cells to the scheduler; histories are kept here as they come back."""
+        with self._client() as (dask, client):
+            futures = {
+                client.submit(run_cell, experiment, cell, pure=False): cell for cell in cells
+            }
+            for future in dask.as_completed(futures, loop=client.loop):
+                history = self._result(future, f"What was finished is kept in {folder}: ")
+                keep(experiment, futures[future], folder, history)
+                yield futures[future], history
+
+    def look(self, experiment: Experiment) -> FirstLook:
+        """On one of the workers."""
+        with self._client() as (_, client):
+            look: FirstLook = self._result(client.submit(first_look, experiment, pure=False), "")
+            return look
+
+    def _result(self, future: Any, kept: str) -> Any:
+        from distributed.scheduler import KilledWorker
+
+        try:
+            return future.result()
+        except KilledWorker as error:
+            again = "run again with --resume" if kept else "Run again"
+            raise SojournError(
+                f"several Dask workers of '{self.scheduler}' ended while they ran the same work, "
+                f"perhaps for want of memory. {kept}{again}, with fewer or larger workers."
+            ) from error
+
+    @contextmanager
+    def _client(self) -> Iterator[tuple[Any, Any]]:
+        """Dask, and a connection to the scheduler."""
         try:
             import distributed
         except ImportError as error:
@@ -107,13 +163,7 @@ class DaskEngine:
                 "workers with `dask worker ADDRESS`, and give that address as --scheduler."
             ) from error
         with client:
-            futures = {
-                client.submit(run_cell, experiment, cell, pure=False): cell for cell in cells
-            }
-            for future in dask.as_completed(futures, loop=client.loop):
-                history = future.result()
-                keep(experiment, futures[future], folder, history)
-                yield futures[future], history
+            yield dask, client
 
 
 def make_engine(name: str, *, jobs: int = 1, scheduler: str | None = None) -> Engine:
@@ -132,13 +182,13 @@ def make_engine(name: str, *, jobs: int = 1, scheduler: str | None = None) -> En
 
 
 def _run_in_process(
-    experiment: Experiment, cell: Cell, folder: Path, parent: int
-) -> tuple[Cell, History]:
+    place: int, experiment: Experiment, cell: Cell, folder: Path, parent: int
+) -> tuple[int, History]:
     def stop_when_orphaned(done: int, total: int) -> None:
         if os.getppid() != parent:
             os._exit(1)
 
-    return cell, run_and_keep(experiment, cell, folder, stop_when_orphaned)
+    return place, run_and_keep(experiment, cell, folder, stop_when_orphaned)
 
 
 def _reporter(cell: Cell, advance: Advance) -> Callable[[int, int], None]:

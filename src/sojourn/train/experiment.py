@@ -28,6 +28,8 @@ class Experiment:
 
     Either ``problem`` names a function ``(clients, seed) -> Problem``, or ``data``, ``partition``
     and ``model`` name what is built in. Runs last ``rounds`` rounds or ``time`` units of time.
+    In the folder of an experiment ``threads``, ``batched`` and ``problem_digest`` are written down
+    as they were found when it was begun.
     """
 
     fleet_name: str
@@ -42,6 +44,7 @@ class Experiment:
     partition: str = "homogeneous"
     model: str = "mlp"
     problem: str | None = None
+    problem_digest: str | None = None
     batch_size: int = 32
     start: str = "spread"
     targets: tuple[float, ...] = (0.5, 0.8)
@@ -58,7 +61,11 @@ class Experiment:
     def to_table(self) -> dict[str, Any]:
         """What ``read`` reads back, every choice written out; the fleet and plans by file name."""
         built_in = self.fleet_name in BUILT_IN_FLEETS
-        source: dict[str, Any] = {"problem": self.problem, "data-dir": self.data_dir}
+        source: dict[str, Any] = {
+            "problem": self.problem,
+            "problem-digest": self.problem_digest,
+            "data-dir": self.data_dir,
+        }
         if self.problem is None:
             source |= {"data": self.data, "partition": self.partition, "model": self.model}
             source |= {"batch-size": self.batch_size}
@@ -82,7 +89,7 @@ class Experiment:
     def signature(self) -> dict[str, Any]:
         """What results depend on, in plain values, to tell whether two experiments are the same."""
         table = self.to_table()
-        for key in ("fleet", "data-dir", "threads", "checkpoint-seconds"):
+        for key in ("fleet", "data-dir", "threads", "checkpoint-seconds", "problem-digest"):
             table.pop(key, None)
         table["service rates"] = self.fleet.service_rates.tolist()
         table["counts"] = self.fleet.counts.tolist()
@@ -98,6 +105,7 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
     values = _scalars(table)
     seeds = _seeds(table)
     pilots = _count(table, "pilot-seeds", 1)
+    data_dir = table.take("data-dir", str, default=None)
     strategies = read_strategies(table, fleet, folder, start=values["start"])
     table.close()
     candidates = {len(strategy.learning_rates) for strategy in strategies}
@@ -112,6 +120,7 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
         strategies=strategies,
         seeds=seeds,
         pilot_seeds=_pilot_seeds(pilots, seeds) if max(candidates) > 1 else (),
+        data_dir=None if data_dir is None else str((folder / data_dir).resolve()),
         **values,
     )
 
@@ -149,7 +158,7 @@ def _scalars(table: Table) -> dict[str, Any]:
         "rounds": rounds,
         "problem": problem,
         "start": start,
-        "data_dir": table.take("data-dir", str, default=None),
+        "problem_digest": table.take("problem-digest", str, default=None),
         "targets": _targets(table),
         "evaluate_every": _count(table, "evaluate-every", None),
         "batched": table.take("batched", bool, default=None),

@@ -16,6 +16,7 @@ from sojourn.rules import Arrival, Rule, ServerState, check_rule, rule_to_table
 from sojourn.train.batches import check_seed
 from sojourn.train.batching import LARGEST_STACK, LONGEST_RUN, Workers
 from sojourn.train.checkpoint import Checkpoint, CheckpointFile, digest
+from sojourn.train.identity import problem_digest
 from sojourn.train.order import last_uses, run_end, task_ordinals
 from sojourn.train.position import Position, Version
 from sojourn.train.problem import Problem
@@ -135,11 +136,21 @@ class Replay:
         self._evaluate(position)
         return position
 
+    def together_pays(self) -> bool:
+        """Whether to compute gradients together: measured on a few rounds, which are thrown away."""
+        weights = self.problem.initial_weights().numpy()
+        position = Position(ServerState(weights), {0: Version(weights, 0)})
+        workers, limit = self._workers(None), self._longest_run()
+        self.spacing = self._rounds + 1
+        last = self._rounds - 1
+        while workers.batched is None and position.round < last and position.diverged_at is None:
+            end = run_end(self._dispatched, position.round, workers.longest_run(limit))
+            self._complete(position, end, workers)
+        return bool(workers.batched)
+
     def identity(self) -> dict[str, str]:
         """What a run depends on, each with a digest."""
-        schedule, problem = self.schedule, self.problem
-        x, y = problem.test_set
-        clients = [part for samples in problem.train_sets for part in (samples[0][0], samples[1])]
+        schedule = self.schedule
         return {
             "schedule": digest(
                 np.asarray(schedule.client),
@@ -148,7 +159,7 @@ class Replay:
                 schedule.network.client_routing,
                 schedule.network.concurrency,
             ),
-            "problem": digest(problem.initial_weights(), problem.batch_size, x[0], y, *clients),
+            "problem": problem_digest(self.problem),
             "rule": digest(rule_to_table(self.rule)),
             "learning rate": digest(float(self.learning_rate)),
             "seed": digest(self.seed),

@@ -91,12 +91,21 @@ def run_experiment(
 def prepare_folder(
     experiment: Experiment, folder: Path, engine: Engine, *, resume: bool
 ) -> Experiment:
-    """Make the folder, or check that it is of the same experiment; fixes the number of threads."""
+    """Make the folder, or check that it is of the same experiment.
+
+    Settles the number of threads and whether gradients are computed together, once for all runs.
+    What can be wrong is looked for first, so that a mistake leaves no folder behind.
+    """
     recorded = folder / "experiment.toml"
     if resume and recorded.exists():
         before = Experiment.read(recorded)
+        if experiment.batched is None:
+            experiment = dataclasses.replace(experiment, batched=before.batched)
+        experiment = dataclasses.replace(experiment, threads=before.threads)
         _check_same(before, experiment, folder)
-        return dataclasses.replace(experiment, threads=before.threads)
+        if before.problem_digest is not None:
+            _check_same_problem(before, engine.look(experiment).problem_digest, folder)
+        return experiment
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         advice = (
             "It holds no experiment.toml to resume."
@@ -105,6 +114,10 @@ def prepare_folder(
         )
         raise InvalidInput(f"'{folder}' exists and is not empty. {advice}")
     experiment = dataclasses.replace(experiment, threads=threads_for(experiment, engine.threads()))
+    look = engine.look(experiment)
+    experiment = dataclasses.replace(
+        experiment, batched=look.batched, problem_digest=look.problem_digest
+    )
     if experiment.fleet_name not in BUILT_IN_FLEETS:
         experiment.fleet.to_csv(folder / "fleet.csv")
     for strategy in experiment.strategies:
@@ -125,6 +138,15 @@ def _check_same(before: Experiment, now: Experiment, folder: Path) -> None:
                 f"'{folder}' was made by another experiment: its '{key}' differs. Give another "
                 "--out for this one."
             )
+
+
+def _check_same_problem(before: Experiment, digest: str | None, folder: Path) -> None:
+    if digest != before.problem_digest:
+        raise InvalidFile(
+            f"'{folder}' was made with another problem: for seed {before.seeds[0]} "
+            f"'{before.problem}' now gives another model, loss, data or first weights. Give another "
+            "--out; and if the function draws random numbers, let its seed decide them."
+        )
 
 
 def _pilot_cells(experiment: Experiment) -> list[Cell]:

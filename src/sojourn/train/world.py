@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -13,6 +14,7 @@ import torch
 
 from sojourn.errors import InvalidInput
 from sojourn.train.augment import CropAndFlip
+from sojourn.train.batches import check_seed
 from sojourn.train.data import Dataset, load_dataset
 from sojourn.train.experiment import Experiment
 from sojourn.train.models import build_model
@@ -26,13 +28,36 @@ dataset = lru_cache(maxsize=1)(load_dataset)
 """`load_dataset`, keeping the last data set for the next seed."""
 
 
+class _Last(threading.local):
+    """The problem that this thread built last: the strategies of one seed share it."""
+
+    key: tuple[object, ...] | None = None
+    problem: Problem | None = None
+
+
+_last = _Last()
+
+
 def build_problem(experiment: Experiment, seed: int) -> Problem:
     """What every strategy of an experiment learns under ``seed``.
 
     The partition and the first weights are functions of the seed alone, from streams of their own.
     """
+    check_seed(seed)
     if experiment.problem is not None:
         return _users_problem(experiment.problem, experiment.fleet.size, seed)
+    key = (
+        *(experiment.data, experiment.data_dir, experiment.partition, experiment.fleet.size),
+        *(experiment.model, experiment.batch_size, seed),
+    )
+    if _last.key != key:
+        _last.key = _last.problem = None
+        _last.problem, _last.key = _built(experiment, seed), key
+    assert _last.problem is not None
+    return _last.problem
+
+
+def _built(experiment: Experiment, seed: int) -> Problem:
     data = dataset(experiment.data, experiment.data_dir)
     images, labels = data.train
     held = [torch.from_numpy(indices) for indices in partition_of(experiment, data, seed).clients]

@@ -1,0 +1,64 @@
+"""What is found out about an experiment before its folder is made."""
+
+from dataclasses import dataclass
+
+from sojourn.errors import InvalidInput
+from sojourn.train.batching import LONGEST_TRIAL
+from sojourn.train.cells import ONE_AT_A_TIME, schedule_of
+from sojourn.train.experiment import Experiment
+from sojourn.train.identity import problem_digest
+from sojourn.train.problem import Problem
+from sojourn.train.replay import Replay
+from sojourn.train.strategy import Strategy
+from sojourn.train.threads import using_threads
+from sojourn.train.world import build_problem
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """Whether gradients are computed together, and what identifies a problem of the user's own."""
+
+    batched: bool
+    problem_digest: str | None
+
+
+def first_look(experiment: Experiment) -> FirstLook:
+    """Build the problem of the first seed, and settle what is the same for all runs.
+
+    Whatever is wrong with data, model or problem is said here, before anything is written.
+    """
+    seed = experiment.seeds[0]
+    with ONE_AT_A_TIME, using_threads(experiment.threads):
+        problem = build_problem(experiment, seed)
+        for strategy in experiment.strategies:
+            _check_time(experiment, strategy, seed)
+        batched = experiment.batched
+        if batched is None:
+            batched = _together_pays(experiment, problem, seed)
+        own = experiment.problem is not None
+        return FirstLook(batched, problem_digest(problem) if own else None)
+
+
+def _check_time(experiment: Experiment, strategy: Strategy, seed: int) -> None:
+    if experiment.time is None:
+        return
+    first = float(schedule_of(experiment, strategy, seed, rounds=1).time[0])
+    if first > experiment.time:
+        raise InvalidInput(
+            f"no task completes within time {experiment.time:g} under '{strategy.name}': with seed "
+            f"{seed} the first takes {first:.3g}. Give a longer 'time'."
+        )
+
+
+def _together_pays(experiment: Experiment, problem: Problem, seed: int) -> bool:
+    """Measured on the first strategy, so that all runs are computed alike, in whatever order."""
+    strategy = experiment.strategies[0]
+    rounds = min(experiment.rounds or LONGEST_TRIAL, LONGEST_TRIAL) + 1
+    replay = Replay(
+        schedule_of(experiment, strategy, seed, rounds=rounds),
+        problem,
+        strategy.rule,
+        learning_rate=strategy.learning_rates[0],
+        seed=seed,
+    )
+    return replay.together_pays()
