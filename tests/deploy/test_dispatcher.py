@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.tasks import Actions
 from sojourn.errors import InvalidInput, UnknownName
@@ -103,7 +104,7 @@ def test_a_late_reply_is_dropped_and_brings_the_client_back() -> None:
     actions = server.tick(now=100.0)
     assert server.living == []
     assert server.held == 6
-    assert said(actions).count("no answer within 60.0 s") == 3
+    assert said(actions).count("no answer within 30.0 s") == 3
     back = server.completed(0, np.ones(2), now=101.0, client=0)
     assert server.counts.late == 1
     assert server.counts.used == 0
@@ -139,7 +140,7 @@ def test_a_reply_to_another_clients_task_is_refused() -> None:
 
 
 def test_a_client_that_fails_repeatedly_is_set_aside_and_asked_again() -> None:
-    server = started()
+    server = started(deadlines=Deadlines(first=60.0))
     now = 0.0
     for _ in range(3):
         now += 1.0

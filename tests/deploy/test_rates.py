@@ -136,3 +136,31 @@ def test_deadlines_seldom_strike_a_working_client() -> None:
             world.step()
         alarms += sum(event.kind == "overdue" for event in world.events)
     assert alarms <= 10
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 10, 100])
+@pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])
+def test_a_client_of_short_tasks_is_missed_before_flower_misses_it(
+    seconds: float, tasks: int
+) -> None:
+    """Flower takes 47 s; whatever the law, and however little was seen of it."""
+    regular, exponential = Deadlines(), Deadlines()
+    for relative in np.random.default_rng(7).exponential(1.0, tasks):
+        exponential.observe(float(relative))
+        regular.observe(1.0)
+    for deadlines in (regular, exponential):
+        assert deadlines.allowance(mean_seconds=seconds, tasks=tasks) < 40.0
+    assert Deadlines().allowance(mean_seconds=None, tasks=0) < 40.0
+
+
+def test_a_client_known_to_be_slow_is_given_time_for_its_first_task() -> None:
+    server = dispatcher(service_rates=[0.5, 0.2, 0.01])
+    allowed = [server.allowance(client) for client in server.clients]
+    assert allowed == pytest.approx([30.0, 46.05, 921.0])
+    assert {dispatcher().allowance(client) for client in dispatcher().clients} == {30.0}
+
+
+def test_no_deadline_is_longer_than_the_longest() -> None:
+    deadlines = Deadlines(longest=25.0)
+    assert deadlines.allowance(mean_seconds=None, tasks=0) == 25.0
+    assert deadlines.allowance(mean_seconds=60.0, tasks=5) == 25.0

@@ -92,7 +92,8 @@ class Dispatcher:
         self.router = Router(np.asarray(routing), policy=policy or rule.policy, random=self.random)
         n = self.router.routing.size
         rates = np.full(n, UNKNOWN_RATE) if service_rates is None else np.asarray(service_rates)
-        weight = UNKNOWN_WEIGHT if service_rates is None else KNOWN_WEIGHT
+        self.rates_known = service_rates is not None
+        weight = KNOWN_WEIGHT if self.rates_known else UNKNOWN_WEIGHT
         labels = [f"client {i}" for i in range(n)] if names is None else list(names)
         if rates.shape != (n,) or len(labels) != n:
             raise InvalidInput(f"routing is over {n} clients; service rates or names are not")
@@ -243,7 +244,10 @@ class Dispatcher:
     def allowance(self, client: Client) -> float:
         """The deadline, in seconds, of the task that ``client`` is working on."""
         estimate = client.estimate
-        return self.deadlines.allowance(mean_seconds=estimate.mean_seconds, tasks=estimate.tasks)
+        known = estimate.tasks > 0 or self.rates_known
+        return self.deadlines.allowance(
+            mean_seconds=estimate.mean_seconds if known else None, tasks=estimate.tasks
+        )
 
     def service_rates(self, now: float) -> FloatArray:
         """The estimated service rate of every client; running tasks count as censored."""

@@ -1,6 +1,7 @@
 """The server's side on Flower."""
 
 import inspect
+import math
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,11 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
         replan_every=settings.replan_every,
         patience=settings.patience,
         largest_ratio=settings.largest_update,
-        deadlines=Deadlines(shortest=settings.shortest_deadline, first=settings.first_deadline),
+        deadlines=Deadlines(
+            shortest=settings.shortest_deadline,
+            first=settings.first_deadline,
+            longest=settings.longest_deadline or math.inf,
+        ),
         seed=settings.seed,
     )
 

@@ -32,7 +32,8 @@ class Settings:
     ``updates`` is how many tasks are used before the run ends. ``routing`` names a closed-form
     routing over ``fleet`` (a CSV file), or ``plan`` a plan file which then also gives concurrency
     and learning rate; both files lie beside ``task.py``. With ``adapt`` the routing is computed
-    again from the estimated service rates. ``depth`` 0 means 2, or 1 in Flower's simulation, which
+    again from the estimated service rates. Deadlines are in seconds, and ``longest_deadline`` 0
+    means that none is too long. ``depth`` 0 means 2, or 1 in Flower's simulation, which
     would work on two messages of a client at once.
     """
 
@@ -51,7 +52,8 @@ class Settings:
     patience: int = 3
     largest_update: float = 30.0
     shortest_deadline: float = 10.0
-    first_deadline: float = 60.0
+    first_deadline: float = 30.0
+    longest_deadline: float = 0.0
     join_seconds: float = 60.0
     evaluate_every: int = 10
     checkpoint_seconds: float = 30.0
@@ -90,7 +92,8 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         "patience": _at_least(table, "patience", int, 1, default=3),
         "largest_update": _at_least(table, "largest-update", float, 1.0, default=30.0),
         "shortest_deadline": _at_least(table, "shortest-deadline", float, 0.1, default=10.0),
-        "first_deadline": _at_least(table, "first-deadline", float, 0.1, default=60.0),
+        "first_deadline": _at_least(table, "first-deadline", float, 0.1, default=30.0),
+        "longest_deadline": _at_least(table, "longest-deadline", float, 0.0, default=0.0),
         "join_seconds": _at_least(table, "join-seconds", float, 0.0, default=60.0),
         "evaluate_every": _at_least(table, "evaluate-every", int, 1, default=10),
         "checkpoint_seconds": _at_least(table, "checkpoint-seconds", float, 0.0, default=30.0),
