@@ -127,13 +127,13 @@ def check_accounts(run: Path, concurrency: int) -> None:
     assert waiting >= in_flight
 
 
-def tasks_in_flight(run: Path, clients: int) -> list[Task]:
+def tasks_in_flight(run: Path, clients: int, concurrency: int) -> list[Task]:
     """The tasks that were somewhere when the run ended, from its last checkpoint."""
     dispatcher = Dispatcher(
         np.zeros(650, dtype=np.float32),
         rule=GeneralizedAsyncSGD(),
         routing=[1 / clients] * clients,
-        concurrency=1,
+        concurrency=concurrency,
         learning_rate=LEARNING_RATE,
     )
     restore_checkpoint(run / "checkpoint.npz", dispatcher)

@@ -1,23 +1,31 @@
 """A server that is killed and resumed goes on as if it had not been."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sojourn.deploy.checkpoint import restore_checkpoint, write_checkpoint
+from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.tasks import Actions, Task
 from sojourn.errors import InvalidFile
 from sojourn.rules import FedBuff, GeneralizedAsyncSGD, Rule
 
 
-def make(rule: Rule | None = None, policy: str = "routed") -> Dispatcher:
+def make(
+    rule: Rule | None = None,
+    policy: str = "routed",
+    concurrency: int = 5,
+    deadlines: Deadlines | None = None,
+) -> Dispatcher:
     return Dispatcher(
         np.ones(3, dtype=np.float32),
         rule=rule or GeneralizedAsyncSGD(),
         routing=[0.2, 0.3, 0.5],
-        concurrency=5,
+        concurrency=concurrency,
+        deadlines=deadlines,
         learning_rate=0.1,
         policy=policy,
         seed=4,
@@ -111,6 +119,30 @@ def test_the_order_of_a_shuffled_server_is_kept_for_the_clients_that_return(
     assert {task.client for task in resumed.tasks.values()} == {0, 1}
     work(resumed, waiting, 9, 22.0)
     assert resumed.counts.used == 13
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"concurrency": 6}, {"rule": FedBuff(buffer_size=3)}, {"rule": FedBuff(buffer_size=4)}],
+)
+def test_other_settings_are_refused(tmp_path: Path, other: dict[str, Any]) -> None:
+    started = make(FedBuff(buffer_size=4)) if other == {"rule": FedBuff(buffer_size=3)} else make()
+    write_checkpoint(tmp_path / "state.npz", started)
+    with pytest.raises(InvalidFile, match=r"Resume with the settings that it was started with"):
+        restore_checkpoint(tmp_path / "state.npz", make(**other))
+
+
+def test_deadlines_keep_what_was_learnt_and_take_new_bounds(tmp_path: Path) -> None:
+    server = make()
+    for _ in range(50):
+        server.deadlines.observe(1.0)
+    write_checkpoint(tmp_path / "state.npz", server)
+    resumed = make(deadlines=Deadlines(shortest=3.0, first=9.0, longest=20.0))
+    restore_checkpoint(tmp_path / "state.npz", resumed)
+    assert resumed.deadlines.squared_variation == server.deadlines.squared_variation
+    assert resumed.deadlines.shortest == 3.0
+    assert resumed.deadlines.allowance(mean_seconds=None, tasks=0) == 9.0
+    assert resumed.deadlines.longest == 20.0
 
 
 def test_a_damaged_or_foreign_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_real_run_is_the_closed_network_of_the_theory(
         ordinals = [task["ordinal"] for task in tasks if task["client"] == client]
         assert ordinals == sorted(ordinals)
 
-    ages = [updates - task.dispatched for task in tasks_in_flight(tmp_path, 3)]
+    ages = [updates - task.dispatched for task in tasks_in_flight(tmp_path, 3, CONCURRENCY)]
     passed = sum(task["staleness"] for task in tasks) + sum(ages)
     assert passed == updates * (CONCURRENCY - 1)
     staleness = np.array([task["staleness"] for task in tasks[CONCURRENCY:]], dtype=float)

@@ -4,6 +4,7 @@ The file is a NumPy archive: the weights of the model and of every version that 
 carries, the update buffer, and one entry ``meta`` of JSON with everything else.
 """
 
+import dataclasses
 import json
 import os
 import zipfile
@@ -14,15 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.rates import RateEstimate
 from sojourn.deploy.tasks import Counts, Task
 from sojourn.errors import InvalidFile
 from sojourn.files import replacing
-from sojourn.rules import ServerState
+from sojourn.rules import ServerState, rule_to_table
 
-FORMAT = 1
+FORMAT = 2
 _TASK_FIELDS = tuple(Task.__dataclass_fields__)
 
 
@@ -47,6 +47,8 @@ def write_checkpoint(
         "held": dispatcher.held,
         "planned_at": dispatcher.planned_at,
         "counts": dispatcher.counts.to_dict(),
+        "concurrency": dispatcher.concurrency,
+        "rule": rule_to_table(dispatcher.rule),
         "deadlines": dispatcher.deadlines.to_dict(),
         "random": dispatcher.random.bit_generator.state,
         "order": dispatcher.router.order,
@@ -74,11 +76,18 @@ def restore_checkpoint(path: str | os.PathLike[str], dispatcher: Dispatcher) -> 
             f"this run has {dispatcher.state.weights.size} and {len(dispatcher.clients)}. "
             "Resume with the model and the clients that the run was started with."
         )
+    was = meta["concurrency"], meta["rule"]
+    now = dispatcher.concurrency, rule_to_table(dispatcher.rule)
+    if was != now:
+        raise InvalidFile(
+            f"{path}: a checkpoint of a run with concurrency {was[0]} and the rule {was[1]}; this "
+            f"run has {now[0]} and {now[1]}. Resume with the settings that it was started with."
+        )
     dispatcher.state = ServerState(weights, meta["version"], arrays.get("buffer"), meta["buffered"])
     dispatcher.router.change(arrays["routing"])
     dispatcher.router.order = list(meta["order"])
     dispatcher.screen.restore(arrays["norms"])
-    dispatcher.deadlines = Deadlines(**meta["deadlines"])
+    dispatcher.deadlines = dataclasses.replace(dispatcher.deadlines, **meta["deadlines"])
     dispatcher.counts = Counts(**meta["counts"])
     dispatcher.held, dispatcher.planned_at = meta["held"], meta["planned_at"]
     dispatcher.random.bit_generator.state = meta["random"]
