@@ -21,6 +21,8 @@ class Node:
     seconds: float
     tamper: Tamper | None = None
     fails: bool = False
+    cannot_start: bool = False
+    repeats: bool = False
     hangs: bool = False
     busy_until: float = 0.0
     served: list[str] = field(default_factory=list)
@@ -34,7 +36,8 @@ class FakeGrid(Grid):
         self.now = 0.0
         self.nodes: dict[int, Node] = {}
         self.pending: dict[str, tuple[int, Message, float]] = {}
-        self.pushed = 0
+        self.pushed = self.questions = 0
+        self.echoes: list[Message] = []
         self.at: list[tuple[float, Callable[[], None]]] = []
 
     def clock(self) -> float:
@@ -73,27 +76,31 @@ class FakeGrid(Grid):
             name = f"message-{self.pushed}"
             message.metadata.__dict__["_message_id"] = name
             training = message.metadata.message_type == "train"
+            self.questions += not training
             node.busy_until = max(self.now, node.busy_until) + (node.seconds if training else 0.1)
             self.pending[name] = node_id, message, node.busy_until
             taken.append(name)
         return taken
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        replies = []
+        replies, self.echoes = self.echoes, []
         for name in message_ids:
             node_id, message, due = self.pending[name]
             if node_id not in self.nodes:
                 replies.append(Message(Error(5, "node unavailable"), reply_to=message))
                 del self.pending[name]
             elif due <= self.now and not self.nodes[node_id].hangs:
-                replies.append(self._serve(self.nodes[node_id], node_id, message))
+                reply = self._serve(self.nodes[node_id], node_id, message)
+                copies = 2 if self.nodes[node_id].repeats else 1
+                replies += [reply] * copies
+                self.echoes += [reply] * (copies - 1)
                 del self.pending[name]
         return replies
 
     @staticmethod
     def _serve(node: Node, node_id: int, message: Message) -> Message:
         training = message.metadata.message_type == "train"
-        if training and node.fails:
+        if node.cannot_start or (training and node.fails):
             return Message(Error(2, "the client raised an exception"), reply_to=message)
         context = Context(1, node_id, {"partition-id": node.client}, RecordDict(), {})
         reply = node.app(message, context)

@@ -17,6 +17,7 @@ from sojourn.deploy.journal import Journal
 from sojourn.deploy.serverapp import finish, make_dispatcher
 from sojourn.deploy.settings import read_settings
 from sojourn.deploy.tasks import Task, Use
+from sojourn.errors import InvalidInput
 from sojourn.train import Problem
 from tests.deploy.fake_grid import FakeGrid, Node, Tamper
 
@@ -227,6 +228,49 @@ def test_hostile_updates_are_refused_and_do_no_harm(
     assert all("client 0" in line for line in refused)
     assert len(refused) >= 3
     assert deployment.accuracy() > 0.9
+
+
+def test_replies_that_come_again_change_nothing(tmp_path: Path) -> None:
+    """Twice in one pull, and once more in the next: nothing waits for them any more."""
+    honest = Deployment(tmp_path / "honest", updates=40)
+    honest.run()
+    deployment = Deployment(tmp_path / "echo", updates=40)
+    deployment.node(0).repeats = True
+    deployment.run()
+    deployment.check_accounts()
+    answers = sum(task["client"] == 0 for task in deployment.tasks())
+    assert deployment.dispatcher.counts.unknown >= 2 * answers
+    np.testing.assert_array_equal(
+        deployment.dispatcher.state.weights, honest.dispatcher.state.weights
+    )
+    lines = (tmp_path / "echo" / "events.log").read_text().splitlines()
+    dropped = [line for line in lines if "a reply that nothing waits for" in line]
+    assert len([line for line in dropped if "client 0" in line]) >= 2 * answers
+
+
+def test_a_client_app_that_cannot_start_is_said(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, **{"join-seconds": 40.0})
+    for client in range(3):
+        deployment.node(client).cannot_start = True
+    with pytest.raises(InvalidInput, match=r"within 40 s.*the client raised an exception"):
+        deployment.run()
+    deployment.journal.close()
+    assert 3 * 3 <= deployment.grid.questions <= 3 * 5
+    failed = (tmp_path / "events.log").read_text()
+    assert failed.count("failed\tnode 100: asked who it is") == deployment.grid.questions / 3
+
+
+def test_a_client_app_that_starts_later_joins(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    deployment.node(1).cannot_start = True
+
+    def repaired() -> None:
+        deployment.node(1).cannot_start = False
+
+    deployment.grid.at = [(20.0, repaired)]
+    deployment.run()
+    deployment.check_accounts()
+    assert 1 in {task["client"] for task in deployment.tasks()}
 
 
 def test_a_node_that_is_no_client_gets_no_tasks(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The dispatcher on Flower's ``Grid``: messages out, replies in, ten times a second."""
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -18,12 +19,15 @@ from sojourn.deploy.records import (
 )
 from sojourn.deploy.settings import Settings
 from sojourn.deploy.tasks import Actions, Event, Task
+from sojourn.errors import InvalidInput
 
 POLL_SECONDS = 0.1
 LOOK_AROUND_SECONDS = 1.0
 NODE_UNAVAILABLE = 5
 LEAST_TTL_SECONDS = 600.0
 WHO_TTL_SECONDS = 120.0
+FIRST_WAIT_SECONDS = 5.0
+LONGEST_WAIT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,14 @@ class _Sent:
 
     node: int
     task: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _AskAgain:
+    """When to ask a node again who it is, and how long that is after the time before."""
+
+    at: float
+    wait: float
 
 
 class GridServer:
@@ -60,6 +72,8 @@ class GridServer:
         self._client_of: dict[int, int | None] = {}
         self._node_of: dict[int, int] = {}
         self._claims: dict[int, int] = {}
+        self._ask_again: dict[int, _AskAgain] = {}
+        self._last_failure: str | None = None
         self._looked_at = self._said_at = -LOOK_AROUND_SECONDS
         self._kept_at = journal.elapsed_before
 
@@ -122,12 +136,21 @@ class GridServer:
             self.poll("waiting for clients")
             if self.elapsed > patience and self.dispatcher.living:
                 return
+            if self.elapsed > patience and self._last_failure is not None:
+                raise InvalidInput(
+                    f"no client has joined within {self.settings.join_seconds:g} s, and one that "
+                    f"was asked failed: {self._last_failure}. See that the client app starts, "
+                    "and that every node knows its client."
+                )
             self._sleep(POLL_SECONDS)
 
     def _look_around(self, now: float) -> None:
         present = set(self.grid.get_node_ids())
         for node in present - self._client_of.keys():
             self._client_of[node] = None
+            self._ask(node)
+        for node in [node for node, again in self._ask_again.items() if now >= again.at]:
+            self._ask_again[node] = replace(self._ask_again[node], at=math.inf)
             self._ask(node)
         for node in self._client_of.keys() - present:
             self._forget(node, now)
@@ -139,6 +162,7 @@ class GridServer:
     def _forget(self, node: int, now: float) -> None:
         client = self._client_of.pop(node, None)
         self._claims.pop(node, None)
+        self._ask_again.pop(node, None)
         self._drop_messages(node)
         if client is not None and self._node_of.get(client) == node:
             del self._node_of[client]
@@ -154,8 +178,9 @@ class GridServer:
             return
         if sent is None:
             self.dispatcher.counts.unknown += 1
-            detail = "a reply to a message that is not outstanding dropped"
-            self.journal.event(Event("refused", None, detail), now)
+            node = message.metadata.src_node_id
+            detail = f"{self._name(node)}: a reply that nothing waits for, or no more, dropped"
+            self.journal.event(Event("refused", self._client_of.get(node), detail), now)
             return
         if message.has_error():
             self._error(message, sent, now)
@@ -175,16 +200,33 @@ class GridServer:
 
     def _error(self, message: Message, sent: _Sent, now: float) -> None:
         code = message.error.code
+        reason = f"Flower's error {code}: {(message.error.reason or '').strip()[:200]}"
         if code == NODE_UNAVAILABLE:
             self._forget(sent.node, now)
         elif sent.task is not None:
-            reason = f"Flower's error {code}: {(message.error.reason or '').strip()[:200]}"
             self._do(self.dispatcher.failed(sent.task, now=now, reason=reason))
-        elif self._client_of.get(sent.node) is None:
-            self._client_of.pop(sent.node, None)
+        else:
+            self._did_not_say(sent.node, reason, now)
+
+    def _did_not_say(self, node: int, reason: str, now: float) -> None:
+        """A node could not say who it is; one that never could is asked again later and later."""
+        client = self._client_of.get(node)
+        self._last_failure = f"{self._name(node)}: {reason}"
+        detail = f"{self._name(node)}: asked who it is, it failed: {reason}"
+        self.journal.event(Event("failed", client, detail), now)
+        if client is None and node in self._client_of:
+            again = self._ask_again.get(node)
+            wait = FIRST_WAIT_SECONDS if again is None else 2.0 * again.wait
+            wait = min(wait, LONGEST_WAIT_SECONDS)
+            self._ask_again[node] = _AskAgain(now + wait, wait)
+
+    def _name(self, node: int) -> str:
+        client = self._client_of.get(node)
+        return f"node {node}" if client is None else self.dispatcher.clients[client].name
 
     def _introduced(self, node: int, client: int | None, now: float) -> None:
         """A node has said which client it is."""
+        self._ask_again.pop(node, None)
         if client is None:
             detail = f"node {node} is none of the clients, and gets no tasks"
             self.journal.event(Event("refused", None, detail), now)
