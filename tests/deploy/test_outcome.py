@@ -14,6 +14,7 @@ from sojourn.deploy.serverapp import make_dispatcher
 from sojourn.deploy.settings import read_settings
 from sojourn.errors import InvalidInput
 from sojourn.history import History
+from sojourn.network import Fleet
 from sojourn.train.experiment import Experiment
 from tests.deploy.test_gridserver import SECONDS, Deployment, problem
 from tests.deploy.test_settings import LEAST
@@ -103,6 +104,16 @@ def test_a_run_that_cannot_be_predicted_is_finished_all_the_same(
     assert (tmp_path / "weights.npy").exists()
     events = (tmp_path / "events.log").read_text()
     assert "no prediction can be made: the speeds are beyond belief" in events
+
+
+def test_clients_are_called_as_in_the_fleet(tmp_path: Path) -> None:
+    (tmp_path / "fleet.csv").write_text("name,service_rate,count\nold,0.5,2\nnew,0.2,1\n")
+    deployment = Deployment(tmp_path, updates=10, fleet="fleet.csv")
+    deployment.run_and_finish()
+    assert "joined\told 2: joined" in (tmp_path / "events.log").read_text()
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert [client["name"] for client in status["clients"]] == ["old 1", "old 2", "new"]
+    assert Fleet.from_csv(tmp_path / "fleet.csv").names == ("old 1", "old 2", "new")
 
 
 def test_known_rates_are_per_gradient_and_tasks_may_be_of_several(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def read(folder: Path, **config: Any) -> Settings:
     return read_settings({**LEAST, **{k.replace("_", "-"): v for k, v in config.items()}}, folder)
 
 
-def write_plan(folder: Path, rates: list[float]) -> None:
+def write_plan(folder: Path, rates: list[float], names: list[str] | None = None) -> None:
     objective = PerTime(LearningConstants(15, 1, 3, 10), learning_rate=0.01, rounds=0)
-    plan(Fleet(rates), objective, concurrency=6).write(folder / "plan.toml")
+    plan(Fleet(rates, names=names), objective, concurrency=6).write(folder / "plan.toml")
 
 
 def test_little_must_be_said(tmp_path: Path) -> None:
@@ -42,11 +42,12 @@ def test_a_rule_may_be_a_table_and_own_keys_are_let_be(tmp_path: Path) -> None:
 
 
 def test_a_plan_gives_fleet_routing_concurrency_and_rate(tmp_path: Path) -> None:
-    write_plan(tmp_path, [0.1, 0.5, 1.0])
+    write_plan(tmp_path, [0.1, 0.5, 1.0], names=["old", "new", "newest"])
     settings = read_settings({"clients": 3, "updates": 10, "plan": "plan.toml"}, tmp_path)
     assert settings.concurrency == 6
     assert settings.learning_rate == 0.01
     assert settings.rates_known
+    assert settings.network.fleet.names == ("old", "new", "newest")
     p = settings.network.client_routing
     assert p[0] < p[1] < p[2]
 

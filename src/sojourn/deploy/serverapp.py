@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from sojourn.deploy.problems import Learnable, ProblemFunction, build
 from sojourn.deploy.settings import Settings, read_settings
 from sojourn.deploy.tasks import Event
 from sojourn.errors import InvalidInput, SojournError
+from sojourn.network import Fleet
 
 SIMULATED_GRID = "InMemoryGrid"
 
@@ -82,6 +84,7 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
         learning_rate=settings.learning_rate,
         depth=settings.depth or depth,
         service_rates=rates if settings.rates_known else None,
+        names=client_names(network.fleet),
         replan=settings.replan(),
         replan_every=settings.replan_every,
         patience=settings.patience,
@@ -93,6 +96,26 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
         ),
         seed=settings.seed,
     )
+
+
+def client_names(fleet: Fleet) -> list[str]:
+    """What to call every client: after its class, numbered from 1 if the class has several.
+
+    >>> client_names(Fleet([1.0, 2.0], counts=[2, 1], names=["old", "new"]))
+    ['old 1', 'old 2', 'new']
+    >>> client_names(Fleet([1.0], counts=[2]))
+    ['client 0', 'client 1']
+    """
+    if fleet.names is None:
+        return [f"client {i}" for i in range(fleet.size)]
+    of = np.repeat(np.asarray(fleet.names, dtype=object), fleet.counts).tolist()
+    total, seen = Counter(of), Counter[str]()
+    names = []
+    for client, name in enumerate(of):
+        seen[name] += 1
+        numbered = f"{name} {seen[name]}" if total[name] > 1 else name
+        names.append(numbered if name else f"client {client}")
+    return names
 
 
 def finish(

@@ -162,7 +162,12 @@ def _read_plan(path: Path) -> tuple[Network, float]:
 
     plan = Plan.read(path)
     network, order = plan.network, np.argsort(plan.parents, kind="stable")
-    fleet = Fleet(network.fleet.service_rates[order], network.fleet.counts[order])
+    names = plan.fleet.names
+    fleet = Fleet(
+        network.fleet.service_rates[order],
+        network.fleet.counts[order],
+        None if names is None else [names[k] for k in plan.parents[order]],
+    )
     in_order = Network(fleet, network.routing[order], network.concurrency)
     return in_order, plan.learning_rate or 0.0
 
