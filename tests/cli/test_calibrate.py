@@ -3,6 +3,8 @@
 import math
 import tomllib
 
+import pytest
+
 EXPERIMENT = """
 fleet = "three-clusters"
 partition = "labels(2)"
@@ -26,3 +28,21 @@ def test_constants_are_measured_written_and_read_by_plan(run, tmp_path):
     assert written["provenance"]["inputs"]["experiment"]["partition"] == "labels(2)"
     planned = run("plan", "three-clusters", "--constants", "c.toml", "--concurrency", "30")
     assert planned.code == 0, planned.error
+
+
+@pytest.mark.parametrize(
+    ("more", "arguments", "message"),
+    [
+        ("", ("--seed", "-1"), "seed must be a whole number"),
+        ('data = "cifar-10"', ("--data-dir", "."), "data set cifar-10 is not on this machine"),
+        ("", ("--data-dir", "nowhere"), "nowhere' is not a folder"),
+    ],
+)
+def test_mistakes_get_a_sentence(run, tmp_path, monkeypatch, more, arguments, message):
+    monkeypatch.delenv("SOJOURN_DATA", raising=False)
+    (tmp_path / "e.toml").write_text(f"{more}\n{EXPERIMENT}")
+    result = run("calibrate", "e.toml", *arguments)
+    assert result.code == 2, result.out
+    assert message in result.error
+    assert "Traceback" not in result.error
+    assert not (tmp_path / "constants.toml").exists()

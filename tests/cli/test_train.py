@@ -1,6 +1,8 @@
 """``sojourn train`` as a user types it."""
 
+import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,8 +10,10 @@ import time
 import tomllib
 
 import pytest
+from rich.console import Console
 
 import sojourn as sj
+from sojourn.cli.train import _show
 from sojourn.history import History
 from sojourn.train.engines import LocalEngine
 from sojourn.train.experiment import Experiment
@@ -81,6 +85,63 @@ def test_one_folder_holds_everything(run, tmp_path):
     again = Experiment.read(out / "experiment.toml")
     run_experiment(again, tmp_path / "again", LocalEngine())
     assert (tmp_path / "again/history.jsonl").read_bytes() == (out / "history.jsonl").read_bytes()
+
+
+def entry(name, **changes):
+    value = {"mean": 123.456, "standard_error": 7.89}
+    share = {"mean": 0.9512, "standard_error": 0.0123}
+    return {
+        "name": name,
+        "learning_rate": 0.0316228,
+        "final_accuracy": share,
+        "mean_accuracy": share,
+        "final_loss": value,
+        "time_to": {"0.5": {**value, "reached": 3}, "0.8": {"mean": None, "reached": 0}},
+        "gradients": {"mean": 17345678.0, "standard_error": 0.0},
+        "updates": {"mean": 17345679.0, "standard_error": 0.0},
+        "seeds": [0, 1, 2],
+        "diverged": [],
+        **changes,
+    }
+
+
+NUMBERS = {"0.0316228", "95.1±1.2%", "123±8", "not reached"}
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "dropped"),
+    [
+        (120, {*NUMBERS, "17345678", "17345679"}, set()),
+        (80, {*NUMBERS, "17345678"}, {"17345679", "updates"}),
+        (70, NUMBERS, {"17345678", "17345679", "gradients", "updates"}),
+    ],
+)
+def test_a_narrow_terminal_shows_fewer_columns_but_whole_numbers(width, shown, dropped):
+    console = Console(width=width, file=io.StringIO())
+    long = "generalized with the square-root routing [m = 30]"
+    _show({"strategies": [entry("uniform"), entry(long)]}, console)
+    table = console.file.getvalue().split("rate: learning rate")[0]
+    assert all(table.count(text) >= 2 for text in shown)
+    assert not any(text in table for text in dropped)
+    assert "…" not in table
+    assert max(map(len, table.splitlines())) <= width
+    assert all(word in table for word in long.split())
+
+
+def test_what_is_piped_is_whole_however_narrow_the_terminal(tmp_path):
+    write(tmp_path, rounds=50, more='[[strategy]]\nname = "a rather long name of a strategy"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "sojourn", "train", "e.toml", "--out", "out"],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "40"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heading, *rows = done.stdout.splitlines()[:4]
+    assert heading.split()[-2:] == ["gradients", "updates"]
+    assert rows[2].startswith("a rather long name of a strategy")
+    assert all(row.split()[-2:] == ["50", "50"] for row in rows)
 
 
 def test_killed_and_resumed_is_the_same_to_the_bit(run, tmp_path):

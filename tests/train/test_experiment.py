@@ -184,6 +184,16 @@ def test_what_was_run_can_be_read_again(tmp_path):
     assert tomli_w.dumps(experiment.to_table())
 
 
+def test_a_data_directory_is_relative_to_the_experiments_file(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "e.toml").write_text(tomli_w.dumps({**SMALL, "data-dir": "files"}))
+    experiment = Experiment.read(tmp_path / "e.toml")
+    assert experiment.data_dir == str(tmp_path / "files")
+    assert experiment.to_table()["data-dir"] == str(tmp_path / "files")
+    assert made(tmp_path, **{"data-dir": "/data"}).data_dir == "/data"
+
+
 def test_pilot_seeds_are_never_final_seeds(tmp_path):
     experiment = made(
         tmp_path,
@@ -195,7 +205,8 @@ def test_pilot_seeds_are_never_final_seeds(tmp_path):
 
 def test_the_same_seed_is_the_same_world_for_every_strategy(tmp_path):
     experiment = made(tmp_path, partition="dirichlet")
-    first, again, other = (build_problem(experiment, seed) for seed in (3, 3, 4))
+    first, other, again = (build_problem(experiment, seed) for seed in (3, 4, 3))
+    assert first is not again
     assert torch.equal(first.initial_weights(), again.initial_weights())
     assert first.train_sizes == again.train_sizes
     for client in (0, 29):

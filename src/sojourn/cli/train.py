@@ -1,13 +1,14 @@
 """``sojourn train``: run an experiment, compare its strategies."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from sojourn.train.experiment import Experiment
 
 INTERRUPTED = 130
+COUNTS = ("updates", "gradients")
+"""Columns to do without where there is no room for all, the first one first."""
+SHORTEST_NAME = 12
+WIDE = 1000
 
 
 @app.command()
@@ -82,7 +87,7 @@ def train(
             err=True,
         )
         raise typer.Exit(INTERRUPTED) from None
-    _show(summary, Console())
+    _show(summary, _console())
     typer.echo(f"written to {folder}")
 
 
@@ -142,25 +147,25 @@ def _progress_bar() -> Iterator[_Bar | None]:
         yield _Bar(bar)
 
 
+def _console() -> Console:
+    """Standard output; wide enough for every number where it is a file or a pipe."""
+    return Console() if sys.stdout.isatty() else Console(width=WIDE)
+
+
 def _show(summary: Mapping[str, Any], console: Console) -> None:
     entries = summary["strategies"]
-    targets = list(entries[0]["time_to"])
+    names = [entry["name"] for entry in entries]
+    columns = _columns(entries)
+    least = min(SHORTEST_NAME, max(map(len, ("strategy", *names))))
+    for dropped in COUNTS:
+        if least + sum(2 + width for _, _, width in columns) > console.width:
+            columns = [column for column in columns if column[0] != dropped]
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("strategy", no_wrap=True)
-    headings = ("rate", "final", "mean", *(f"to {100 * float(t):.3g}%" for t in targets))
-    counts = ("gradients", "updates")
-    for heading in (*headings, *counts):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for entry in entries:
-        seeds = len(entry["seeds"])
-        table.add_row(
-            entry["name"],
-            f"{entry['learning_rate']:g}",
-            _final(entry),
-            _percent(entry["mean_accuracy"]),
-            *(_time(entry["time_to"][target], seeds) for target in targets),
-            *("-" if entry[c]["mean"] is None else f"{entry[c]['mean']:.0f}" for c in counts),
-        )
+    table.add_column("strategy", overflow="fold")
+    for heading, _, width in columns:
+        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
+    for name, *values in zip(names, *(values for _, values, _ in columns), strict=True):
+        table.add_row(escape(name), *values)
     console.print(table)
     seeds = len(entries[0]["seeds"])
     console.print(
@@ -176,6 +181,23 @@ def _show(summary: Mapping[str, Any], console: Console) -> None:
                 "left out of the means. Try a smaller learning rate.",
                 highlight=False,
             )
+
+
+def _columns(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str], int]]:
+    """Heading, values and width of every column but the names."""
+    seeds = len(entries[0]["seeds"])
+    columns = {
+        "rate": [f"{entry['learning_rate']:g}" for entry in entries],
+        "final": [_final(entry) for entry in entries],
+        "mean": [_percent(entry["mean_accuracy"]) for entry in entries],
+    }
+    for target in entries[0]["time_to"]:
+        times = [_time(entry["time_to"][target], seeds) for entry in entries]
+        columns[f"to {100 * float(target):.3g}%"] = times
+    for count in reversed(COUNTS):
+        means = [entry[count]["mean"] for entry in entries]
+        columns[count] = ["-" if mean is None else f"{mean:.0f}" for mean in means]
+    return [(name, values, max(map(len, (name, *values)))) for name, values in columns.items()]
 
 
 def _final(entry: Mapping[str, Any]) -> str:
