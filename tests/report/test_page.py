@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure as Canvas
 
 from sojourn.errors import InvalidFile
-from sojourn.report import write_report
+from sojourn.report import still, write_report
+from sojourn.report.figure import Figure, View
 from sojourn.report.runs import collect
 
 
@@ -40,6 +42,28 @@ def test_stills_stand_beside_the_page(run_folder: Path, tmp_path: Path) -> None:
     assert png.startswith(b"\x89PNG")
     svg = (tmp_path / "report-figures" / "learning-1-accuracy-time.svg").read_text()
     assert "Test accuracy at the end" in svg
+
+
+def test_many_stills_are_drawn_once_each_and_by_several_processes(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    draw = still._draw
+
+    def counted(figure: Figure, view: View) -> Canvas:
+        drawn.append(f"{figure.name} {view.metric} {view.axis}")
+        return draw(figure, view)
+
+    monkeypatch.setattr(still, "_draw", counted)
+    said: list[str] = []
+    write_report([run_folder], tmp_path / "alone.html", say=said.append)
+    assert len(drawn) == len(set(drawn)) == 6
+    assert said == ["drawing 6 pictures, as PNG and as SVG ..."]
+    monkeypatch.setattr(still, "MANY", 2)
+    write_report([run_folder], tmp_path / "many.html", jobs=2)
+    assert len(drawn) == 6, "other processes drew"
+    for path in (tmp_path / "alone-figures").iterdir():
+        assert (tmp_path / "many-figures" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_runs_under_a_finding_are_not_listed_again(reproduction: Path, run_folder: Path) -> None:

@@ -20,6 +20,9 @@ def report(
     stills: Annotated[
         bool, typer.Option(help="Write every figure as PNG and SVG beside the page.")
     ] = True,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes that draw the PNG and SVG files.")
+    ] = 2,
 ) -> None:
     """Write one self-contained HTML page about runs: figures, fleet, plans, provenance."""
     try:
@@ -27,7 +30,7 @@ def report(
     except ImportError as error:
         raise MissingExtra(error.name or "plotly", extra="report") from error
 
-    page = write_report(folders, out, title=title, stills=stills)
+    page = write_report(folders, out, title=title, stills=stills, jobs=jobs, say=typer.echo)
     typer.echo(f"{page} ({page.stat().st_size / 1e6:.1f} MB): open it in a browser")
     if stills:
         typer.echo(f"figures: {page.with_name(f'{page.stem}-figures')}")

@@ -85,5 +85,5 @@ def reproduce(
             finding.tally,
         )
     console.print(table)
-    page = write_report([folder], folder / "report.html")
+    page = write_report([folder], folder / "report.html", jobs=jobs, say=typer.echo)
     typer.echo(f"open {page}")

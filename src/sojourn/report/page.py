@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,12 @@ def write_report(
     *,
     title: str | None = None,
     stills: bool = True,
+    jobs: int = 1,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Write the page ``out`` about the folders; with ``stills`` PNG and SVG files beside it.
 
+    ``jobs`` processes draw the stills when there are many; ``say`` is told before they begin.
     The stills go to a folder named after the page: ``report.html`` has ``report-figures/``.
     """
     from plotly.offline import get_plotlyjs
@@ -58,11 +61,12 @@ def write_report(
     with replacing(target) as temporary:
         temporary.write_text(html, encoding="utf-8")
     if stills:
-        from sojourn.report.still import save
+        from sojourn.report.still import save_all
 
-        for section in sections:
-            for figure in section.figures:
-                save(figure, target.with_name(f"{target.stem}-figures"))
+        figures = [figure for section in sections for figure in section.figures]
+        count = sum(len(figure.views) for figure in figures)
+        say(f"drawing {count} picture{'' if count == 1 else 's'}, as PNG and as SVG ...")
+        save_all(figures, target.with_name(f"{target.stem}-figures"), jobs=jobs)
     return target
 
 

@@ -1,5 +1,8 @@
 """Figures drawn by matplotlib: PNG and SVG files beside the page, for papers and slides."""
 
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +30,51 @@ _STYLE: Any = {
     "svg.hashsalt": "sojourn",
 }
 SUFFIXES = ("png", "svg")
+MANY = 24
+"""Views from which on starting processes pays."""
 _SIZE = (6.4, 3.9)
 _LABEL_GAP = 13.0
 
 
-def save(figure: Figure, folder: Path) -> list[Path]:
-    """Write each view of a figure as PNG and SVG into ``folder``; returns the files."""
-    written = []
-    for view in figure.views:
-        stem = "-".join(part for part in (figure.name, view.metric, view.axis) if part)
-        written += [save_view(figure, view, folder / f"{stem}.{suffix}") for suffix in SUFFIXES]
-    return written
+def save_all(figures: Iterable[Figure], folder: Path, *, jobs: int = 1) -> list[Path]:
+    """Write each view of the figures as PNG and SVG into ``folder``; returns the files.
+
+    With ``jobs`` above 1 and many views, as many processes draw.
+    """
+    views = [
+        (figure, view, folder / "-".join(filter(None, (figure.name, view.metric, view.axis))))
+        for figure in figures
+        for view in figure.views
+    ]
+    if jobs == 1 or len(views) < MANY:
+        return [path for one in views for path in _save_both(one)]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        return [path for paths in pool.map(_save_both, views, chunksize=4) for path in paths]
 
 
 def save_view(figure: Figure, view: View, target: Path) -> Path:
     """Write one view of a figure; the suffix of ``target`` (png, svg, pdf) chooses the format."""
+    with rc_context(_STYLE):
+        return _save(_draw(figure, view), figure, target)
+
+
+def _save_both(one: tuple[Figure, View, Path]) -> list[Path]:
+    """Draw a view once, and write it in both formats."""
+    figure, view, stem = one
+    with rc_context(_STYLE):
+        canvas = _draw(figure, view)
+        return [
+            _save(canvas, figure, stem.with_name(f"{stem.name}.{suffix}")) for suffix in SUFFIXES
+        ]
+
+
+def _save(canvas: Canvas, figure: Figure, target: Path) -> Path:
     suffix = target.suffix.lstrip(".") or "png"
     metadata = {"Title": figure.title}
     if suffix == "svg":
         metadata |= {"Date": None, "Description": figure.alt}  # type: ignore[dict-item]
-    with rc_context(_STYLE), replacing(target) as temporary:
-        _draw(figure, view).savefig(temporary, format=suffix, dpi=160, metadata=metadata)
+    with replacing(target) as temporary:
+        canvas.savefig(temporary, format=suffix, dpi=160, metadata=metadata)
     return target
 
 
