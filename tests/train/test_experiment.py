@@ -15,7 +15,9 @@ import sojourn as sj
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.history import History
-from sojourn.rules import FedBuff
+from sojourn.network import ROUTINGS
+from sojourn.rules import RULES, FedBuff
+from sojourn.simulation.runs import POLICIES
 from sojourn.train.cells import Cell, run_cell
 from sojourn.train.engines import LocalEngine
 from sojourn.train.experiment import Experiment, experiment_from_table
@@ -163,6 +165,24 @@ def test_mistakes_are_said_with_their_place(tmp_path, changes, message):
     with pytest.raises(InvalidFile, match=message) as raised:
         made(tmp_path, **changes)
     assert "e.toml" in str(raised.value) or "no.toml" in str(raised.value)
+
+
+def test_every_key_and_knob_is_documented(tmp_path, monkeypatch):
+    asked = set()
+    take = Table.take
+
+    def taking(self, key, *args, **kwargs):
+        asked.add(key)
+        return take(self, key, *args, **kwargs)
+
+    monkeypatch.setattr(Table, "take", taking)
+    made(tmp_path, strategy=[{"name": name, "rule": name} for name in RULES])
+    made(tmp_path, strategies=None, strategy=[{"name": "a"}])
+    text = (Path(__file__).parents[2] / "docs" / "commands" / "train.md").read_text()
+    names = asked | set(RULES) | set(POLICIES) | set(ROUTINGS)
+    assert {"pilot-seeds", "buffer-size", "law", "proximal"} < names
+    missing = {name for name in names if f"`{name}`" not in text and f"[{name}]" not in text}
+    assert missing == set()
 
 
 def test_what_was_run_can_be_read_again(tmp_path):
