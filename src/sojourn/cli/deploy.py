@@ -18,6 +18,7 @@ from sojourn.errors import InvalidInput, MissingExtra
 
 INTERRUPTED = 130
 SECONDS_BETWEEN_LINES = 10.0
+LOGS = "logs"
 
 deploy = typer.Typer(help="Run a plan on real clients, with Flower.", no_args_is_help=True)
 app.add_typer(deploy, name="deploy")
@@ -51,7 +52,8 @@ def local(
         Path | None, typer.Option(help="Folder for the results [default: DIR-run].")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint in the folder.")
+        bool,
+        typer.Option("--resume", help="Go on from the folder's checkpoint, if it has one yet."),
     ] = False,
     pause: Annotated[
         str, typer.Option(help="Seconds that each client sleeps in every task, such as 0,1,4.")
@@ -100,7 +102,7 @@ def _run(
     from sojourn.deploy.local import LocalFlower, follow
 
     (results / "status.json").unlink(missing_ok=True)
-    with LocalFlower(results / "logs") as flower:
+    with LocalFlower(results / LOGS) as flower:
         show({"phase": "starting the SuperLink"})
         flower.start_superlink()
         for client, seconds in enumerate(pauses):
@@ -112,7 +114,7 @@ def _run(
 
 def _check_results(results: Path, resume: bool) -> None:
     if resume:
-        if not (results / "checkpoint.npz").exists():
+        if not (results / "checkpoint.npz").exists() and not (results / LOGS).is_dir():
             raise InvalidInput(f"'{results}' holds no checkpoint to resume from")
     elif results.exists() and (not results.is_dir() or any(results.iterdir())):
         raise InvalidInput(
@@ -178,6 +180,7 @@ def _headline(status: Mapping[str, Any]) -> str:
         words.append(f"staleness {status['staleness']:.1f}")
     if status.get("accuracy") is not None:
         words.append(f"accuracy {status['accuracy']:.3f}")
+    words += [f"{name} has ended" for name in status.get("ended", [])]
     return ", ".join(words)
 
 

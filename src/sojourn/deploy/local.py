@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sojourn.deploy.processes import Processes, free_port, listens
+from sojourn.deploy.processes import Processes, free_port, listens, undisturbed
 from sojourn.deploy.settings import PARTITION, PAUSE
 from sojourn.errors import InvalidFile, InvalidInput, SojournError
 
@@ -25,6 +25,7 @@ QUIET = {
 """Flower asks nobody outside, and installs nothing."""
 
 FASTER_POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
+SUPERLINK = "superlink"
 START_SECONDS = 60.0
 SILENCE_SECONDS = 20.0
 
@@ -64,7 +65,7 @@ class LocalFlower:
     def start_superlink(self, arguments: Sequence[str] = ("--insecure",)) -> None:
         """Start the SuperLink and wait until it listens."""
         command = ["flower-superlink", *arguments, "--host", "127.0.0.1", "--port", str(self.port)]
-        child = self.processes.start("superlink", command)
+        child = self.processes.start(SUPERLINK, command)
         self.wait_until(
             lambda: listens(self.port),
             what="the SuperLink did not start",
@@ -134,9 +135,10 @@ class LocalFlower:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """End everything, and remove Flower's home."""
-        self.processes.stop()
-        shutil.rmtree(self.home, ignore_errors=True)
+        """End everything, and remove Flower's home; who interrupts again has to wait."""
+        with undisturbed():
+            self.processes.stop()
+            shutil.rmtree(self.home, ignore_errors=True)
 
     def __enter__(self) -> "LocalFlower":
         return self
@@ -187,17 +189,22 @@ def read_status(folder: Path) -> dict[str, Any] | None:
 def follow(
     flower: LocalFlower, run: int, folder: Path, show: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Show how a run stands until it is over; raises if it failed."""
+    """Show how a run stands, and which programs have ended, until it is over; raises if it failed."""
     heard_at, last = time.monotonic(), None
     while True:
-        status = read_status(folder)
-        if status is not None and status != last:
-            heard_at, last = time.monotonic(), status
-            show(status)
+        status, ended = read_status(folder), flower.processes.dead()
+        if status is not None and (status, ended) != last:
+            heard_at, last = time.monotonic(), (status, ended)
+            show({**status, "ended": ended})
             if status["phase"] == "finished":
                 return
             if status["phase"] == "failed":
                 raise InvalidInput(status["error"])
+        if SUPERLINK in ended or len(ended) == len(flower.processes) - 1 > 0:
+            who = "the SuperLink has" if SUPERLINK in ended else "all SuperNodes have"
+            raise SojournError(
+                f"{who} ended; the logs in {flower.processes.logs} say why. Go on with --resume."
+            )
         if time.monotonic() - heard_at > SILENCE_SECONDS:
             heard_at = time.monotonic()
             said = flower.run_status(run)

@@ -5,9 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -57,6 +58,9 @@ class Processes:
     def __getitem__(self, name: str) -> subprocess.Popen[bytes]:
         return self._children[name]
 
+    def __len__(self) -> int:
+        return len(self._children)
+
     def dead(self) -> list[str]:
         """The names of children that have ended."""
         return [name for name, child in self._children.items() if child.poll() is not None]
@@ -100,6 +104,24 @@ class Processes:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Within, this process ignores Ctrl-C, a hang-up and a polite kill; for stopping others.
+
+    Only the main thread can see to that, and only it is ever disturbed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def free_port() -> int:

@@ -64,6 +64,8 @@ def serve(grid: Grid, problem: ProblemFunction, settings: Settings) -> None:
         resume=checkpoint.exists(),
     )
     try:
+        if settings.resume and not checkpoint.exists():
+            journal.event(Event("failed", None, "no checkpoint yet: the run begins anew"), 0.0)
         server = GridServer(grid, dispatcher, journal, settings)
         server.run()
         finish(dispatcher, journal, learnable, settings, problem, elapsed=server.elapsed)
