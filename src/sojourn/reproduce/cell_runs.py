@@ -1,4 +1,4 @@
-"""Running the cells of training claims, each once, through the experiments of `sojourn.train`."""
+"""The cells of training claims as experiments of `sojourn.train`, and their measured constants."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,43 +7,31 @@ from pathlib import Path
 
 from sojourn.bounds import LearningConstants
 from sojourn.config import Table
-from sojourn.errors import DataNotFound
 from sojourn.files import replacing
-from sojourn.history import History
-from sojourn.jackson import analyze
 from sojourn.reproduce.settings import Settings, TrainingCell
 from sojourn.reproduce.strategies import network_of, routing_of
-from sojourn.reproduce.training import Missing, exponential
+from sojourn.reproduce.training import exponential
+from sojourn.simulation.simulate import simulate
 from sojourn.train.calibrate import calibrate
-from sojourn.train.engines import LocalEngine
 from sojourn.train.experiment import Experiment, experiment_from_table
-from sojourn.train.run import run_experiment
-from sojourn.train.world import build_problem, dataset
+from sojourn.train.world import build_problem
 
 CALIBRATION_SEED = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class CellRunner:
-    """Runs cells into ``folder``; what is there already is kept, what was interrupted goes on."""
+    """Makes cells into experiments, whose folders and constants are kept in ``folder``."""
 
     settings: Settings
     folder: Path
     jobs: int
     data_dir: Path | None = None
 
-    def run(self, cell: TrainingCell, also: Sequence[str] = ()) -> list[History] | Missing:
-        """The runs of a cell, or why there are none."""
-        histories: list[History] = []
-        engine = LocalEngine(self.jobs)
-        try:
-            dataset(cell.data, None if self.data_dir is None else str(self.data_dir.resolve()))
-            for folder, experiment in self.experiments(cell, also):
-                run_experiment(experiment, folder, engine, resume=True)
-                histories += History.read(folder / "history.jsonl")
-        except DataNotFound as error:
-            return Missing(str(error))
-        return histories
+    @property
+    def data_folder(self) -> str | None:
+        """Where data sets are sought first."""
+        return None if self.data_dir is None else str(self.data_dir.resolve())
 
     def experiments(
         self, cell: TrainingCell, also: Sequence[str] = ()
@@ -72,12 +60,12 @@ class CellRunner:
             for name in strategies
         }
         if setting.axis == "time":
-            throughput = analyze(network_of(routings[strategies[0]], setting)).throughput
+            network = network_of(routings[strategies[0]], setting)
             length: dict[str, object] = {"time": size.time}
-            rounds = throughput * (size.time or 0.0)
+            rounds = simulate(network, time=size.time, law=cell.law, seed=0).rounds
         else:
             length = {"rounds": size.rounds}
-            rounds = float(size.rounds or 0)
+            rounds = size.rounds or 0
         return self._read(
             cell,
             {
@@ -106,8 +94,8 @@ class CellRunner:
             "concurrency": setting.concurrency,
             "learning-rate": setting.learning_rate,
         }
-        if self.data_dir is not None:
-            common["data-dir"] = str(self.data_dir.resolve())
+        if self.data_folder is not None:
+            common["data-dir"] = self.data_folder
         return experiment_from_table(Table({**common, **values}, cell.name), fleets)
 
     def measured(self, cell: TrainingCell) -> LearningConstants:

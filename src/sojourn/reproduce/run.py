@@ -17,6 +17,7 @@ from sojourn.reproduce import concurrency, per_round_optimum, per_time_optimum, 
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.claims import Claim, Judged
 from sojourn.reproduce.estimate import estimated_seconds
+from sojourn.reproduce.pool import run_cells
 from sojourn.reproduce.settings import Settings, TrainingCell
 
 RECORD = "reproduction.json"
@@ -121,14 +122,7 @@ class Reproduction:
 
     def _train(self, claim: Claim, say: Say) -> Finding:
         asked = self._training(claim)
-        results: dict[TrainingCell, Any] = {}
-        for cell in asked.needed:
-            begun = time.monotonic()
-            results[cell] = self.runner.run(cell, asked.also)
-            if isinstance(results[cell], training.Missing):
-                say(f"  {cell.title}: {results[cell].reason}")
-            else:
-                say(f"  {cell.title}: {time.monotonic() - begun:.0f} s")
+        results = run_cells(self.runner, asked.needed, asked.also, say=say)
         reduced = self.settings.reduced
         if reduced and asked.left_out:
             reduced += f"; {len(asked.left_out)} cells of this claim are only in --scale paper"

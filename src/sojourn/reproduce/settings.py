@@ -16,6 +16,7 @@ from sojourn.reproduce.parameters import take_constants, take_numbers
 
 SCALES = ("quick", "paper")
 TITLES = {
+    "digits": "Digits",
     "fashion-mnist": "Fashion-MNIST",
     "kmnist": "KMNIST",
     "cifar-10": "CIFAR-10",
