@@ -8,12 +8,14 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from sojourn.report.figure import Figure, Series, View, spread
+from sojourn.report.figure import Figure, FloatArray, Series, View, spread
+from sojourn.report.labels import Box, labels_of
 from sojourn.report.palette import Ink, inks
 
 HEIGHT = 340
 _TOP, _BOTTOM, _LEFT = 12, 48, 58
 _LABEL_GAP = 15.0
+_USUAL_WIDTH = 560.0
 
 
 def plotly_views(figure: Figure) -> list[dict[str, Any]]:
@@ -28,8 +30,9 @@ def plotly_views(figure: Figure) -> list[dict[str, Any]]:
 def _plotly_view(view: View) -> dict[str, Any]:
     ink = inks(series.name for series in view.series)
     drawing = go.Figure()
+    sides = _label_sides(view)
     for series in view.series:
-        for trace in _traces(series, ink[series.name], view):
+        for trace in _traces(series, ink[series.name], view, sides.get(series.name, [])):
             drawing.add_trace(trace)
     low, high = view.range_of_y()
     drawing.update_layout(
@@ -99,7 +102,27 @@ def _span(view: View) -> list[float]:
     return [low, high + 0.01 * (high - low)] if high > low else [low - 0.5, high + 0.5]
 
 
-def _traces(series: Series, ink: Ink, view: View) -> list[go.Scatter | go.Bar]:
+def _label_sides(view: View) -> dict[str, list[str]]:
+    """On which side of its point each label stands, for a figure about as wide as on a desktop."""
+    within = Box(0.0, 0.0, _USUAL_WIDTH, float(HEIGHT - _TOP - _BOTTOM))
+    (left, right), (low, high) = _span(view), view.range_of_y()
+
+    def place(x: FloatArray, y: FloatArray) -> FloatArray:
+        across, up = (np.log10(x) if view.log_x else x), (np.log10(y) if view.log_y else y)
+        scaled = (across - left) / (right - left), (up - low) / (high - low)
+        return np.column_stack([scaled[0] * within.right, scaled[1] * within.top])
+
+    sides: dict[str, list[str]] = {}
+    for label in labels_of(view, place, within):
+        across, up = label.side
+        text = f"{'top' if up > 0 else 'bottom'} {'right' if across > 0 else 'left'}"
+        sides.setdefault(label.series.name, []).append(text)
+    return sides
+
+
+def _traces(
+    series: Series, ink: Ink, view: View, label_sides: list[str]
+) -> list[go.Scatter | go.Bar]:
     meta = {"light": ink.light, "dark": ink.dark, "strategy": series.name, "band": False}
     number = ".1%" if view.percent else ".4~g"
     if series.kind == "bars":
@@ -119,7 +142,7 @@ def _traces(series: Series, ink: Ink, view: View) -> list[go.Scatter | go.Bar]:
                 y=_small(series.y),
                 mode="markers+text" if series.text else "markers",
                 text=list(series.text) or None,
-                textposition="top center",
+                textposition=label_sides or None,
                 name=series.label,
                 meta=meta,
                 marker={"size": 10, "symbol": "diamond"},

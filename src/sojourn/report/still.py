@@ -14,7 +14,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import PercentFormatter
 
 from sojourn.files import replacing
-from sojourn.report.figure import Figure, Series, View, spread
+from sojourn.report.figure import Figure, FloatArray, Series, View, spread
+from sojourn.report.labels import DISTANCES, Box, labels_of
 from sojourn.report.palette import Ink, inks
 
 _DASHES = {"solid": "-", "dash": (0, (5, 2.5)), "dot": (0, (1.4, 1.6))}
@@ -106,6 +107,8 @@ def _draw(figure: Figure, view: View) -> Canvas:
         _label_ends(canvas, axes, view, ink)
     elif len(view.series) > 1:
         axes.legend(frameon=False, fontsize=9)
+    if any(series.text for series in view.series if series.kind == "points"):
+        _label_points(canvas, axes, view, ink)
     return canvas
 
 
@@ -116,8 +119,6 @@ def _draw_series(axes: Axes, series: Series, ink: Ink, bars: list[Series]) -> No
         axes.bar(series.x + shift, series.y, width * 0.92, color=ink.light, label=series.label)
     elif series.kind == "points":
         axes.plot(series.x, series.y, "D", color=ink.light, markersize=6, label=series.label)
-        for x, y, text in zip(series.x, series.y, series.text, strict=False):
-            axes.annotate(text, (x, y), xytext=(0, 7), textcoords="offset points", ha="center")
     else:
         if series.low is not None and series.high is not None:
             axes.fill_between(
@@ -148,5 +149,32 @@ def _label_ends(canvas: Canvas, axes: Axes, view: View, ink: dict[str, Ink]) -> 
             va="center",
             fontsize=9,
             color=ink[series.name].light,
+            annotation_clip=False,
+        )
+
+
+def _label_points(canvas: Canvas, axes: Axes, view: View, ink: dict[str, Ink]) -> None:
+    """Label single points beside them, with a thin line to those whose label is further off."""
+    canvas.draw_without_rendering()
+    per_point = canvas.dpi / 72.0
+
+    def place(x: FloatArray, y: FloatArray) -> FloatArray:
+        pixels = axes.transData.transform(np.column_stack([x, y]))
+        return np.asarray(pixels / per_point, dtype=np.float64)
+
+    within = Box(*(float(edge) / per_point for edge in axes.bbox.extents))
+    for label in labels_of(view, place, within):
+        across, up = label.side
+        leader = {"arrowstyle": "-", "linewidth": 0.6, "color": ink[label.series.name].light}
+        axes.annotate(
+            label.text,
+            label.at,
+            xytext=(across * label.distance, up * label.distance),
+            textcoords="offset points",
+            ha="left" if across > 0 else "right",
+            va="center",
+            fontsize=9,
+            color=ink[label.series.name].light,
+            arrowprops=leader if label.distance > DISTANCES[0] else None,
             annotation_clip=False,
         )
