@@ -10,7 +10,13 @@ from sojourn.history import History
 from sojourn.report.verdict import Finding, Statement
 from sojourn.reproduce.checks import greater, less_variance
 from sojourn.reproduce.claims import read_claims
-from sojourn.reproduce.measures import by_strategy, judge_alike, judge_steadier
+from sojourn.reproduce.measures import (
+    accuracy_throughout,
+    by_strategy,
+    final_accuracy,
+    judge_alike,
+    judge_steadier,
+)
 from sojourn.reproduce.settings import Settings, TrainingCell
 from sojourn.reproduce.strategies import routing_of
 from sojourn.reproduce.training import (
@@ -104,7 +110,7 @@ def test_missing_data_is_said_and_the_rest_goes_on() -> None:
         assert statement.outcome == ("data not found" if absent else "reproduces")
     assert verdict(statements) == "reproduces, as far as told"
     assert len(figures("3", claim.cells, results, SETTINGS)) == 4
-    assert len(tables(claim.cells, results)) == 4
+    assert len(tables(claim.cells, results, SETTINGS)) == 4
     nothing = {cell: Missing("not here") for cell in claim.needed}
     assert verdict(judge(claim, nothing, SETTINGS)) == "data not found"
 
@@ -233,6 +239,40 @@ def test_paper_scale_is_the_papers_own_size() -> None:
     assert (sizes["kmnist"].time, sizes["cifar-10"].rounds) == (3000.0, 30000)
     assert Settings.read("paper").reduced == ""
     assert Settings.read("quick").reduced
+
+
+@pytest.mark.parametrize(
+    ("number", "axis", "other"), [("3", "rounds", "time"), ("6", "time", "rounds")]
+)
+def test_tables_average_along_the_axis_that_is_judged(number: str, axis: str, other: str) -> None:
+    claim = training_claim(number)
+    late = [
+        History(**{**vars(h), "time": h.time**3, "provenance": {}})
+        for h in runs({**GOOD, "h-printed": 0.7, "h-optimal": 0.6})
+    ]
+    table = tables(claim.cells, dict.fromkeys(claim.needed, late), SETTINGS)[0]
+    assert f"mean over {axis}, %" in table.columns
+    assert f"mean over {other}, %" not in table.columns
+    row = dict(zip(table.columns, table.rows[2], strict=True))
+    own = by_strategy(late)["g-optimal"]
+    throughout = np.mean([accuracy_throughout(run, axis) for run in own])
+    assert row[f"mean over {axis}, %"].startswith(f"{100 * throughout:.1f} ")
+    assert throughout != pytest.approx(
+        np.mean([accuracy_throughout(r, other) for r in own]), abs=0.05
+    )
+    final = np.mean([final_accuracy(run) for run in own])
+    assert row["accuracy over the last tenth, %"].startswith(f"{100 * final:.1f} ")
+
+
+def test_the_plan_is_named_for_what_is_used_of_it() -> None:
+    claim = training_claim("3")
+    results = {cell: runs(GOOD, STEADY) for cell in claim.needed}
+    drawn = figures("3", claim.cells, results, SETTINGS)[0]
+    assert "plan's routing (ours)" in {series.label for series in drawn.views[0].series}
+    assert "plan's routing (ours)" in {
+        row[0] for row in tables(claim.cells, results, SETTINGS)[0].rows
+    }
+    assert "only the routing is used" in read_claims(["3"])[0].checked
 
 
 def test_cells_are_named_in_words() -> None:

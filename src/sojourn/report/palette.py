@@ -43,7 +43,10 @@ _LABELS = {
     "h-optimal": "p*H",
     "h-printed": "p*H as printed",
 }
-OURS = frozenset({"square-root", "plan"})
+_OURS = {
+    "square-root": "square-root (ours)",
+    "plan": "plan's routing (ours)",
+}
 
 
 def inks(names: Iterable[str]) -> dict[str, Ink]:
@@ -66,6 +69,7 @@ def label(name: str, *, mark_ours: bool = False) -> str:
     >>> label("g-optimal"), label("square-root", mark_ours=True)
     ('p*G', 'square-root (ours)')
     """
+    if mark_ours and name in _OURS:
+        return _OURS[name]
     stem, comma, rest = name.partition(", ")
-    text = _LABELS.get(stem, stem) + comma + rest
-    return f"{text} (ours)" if mark_ours and name in OURS else text
+    return _LABELS.get(stem, stem) + comma + rest

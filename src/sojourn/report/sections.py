@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from sojourn.history import History
 from sojourn.report.curves import learning_figure, strategies
 from sojourn.report.figure import Figure, Table
 from sojourn.report.palette import label
 from sojourn.report.runs import Run
 from sojourn.report.verdict import Finding, Statement
+
+LAST = 0.1
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,18 @@ def run_section(run: Run, index: int) -> Section:
 
 
 def results_table(
-    histories: Sequence[History], targets: Sequence[float] = (), *, mark_ours: bool = False
+    histories: Sequence[History],
+    targets: Sequence[float] = (),
+    *,
+    axis: str = "time",
+    settled: bool = False,
+    mark_ours: bool = False,
 ) -> Table:
-    """Final and mean accuracy, throughput, staleness and times to targets, over seeds."""
+    """Final and mean accuracy, throughput, staleness and times to targets, over seeds.
+
+    The mean is taken along ``axis``. With ``settled`` the final accuracy is that of the last tenth
+    of the run.
+    """
     rows = []
     for strategy in strategies(histories):
         runs = [history for history in histories if history.strategy == strategy]
@@ -78,8 +91,11 @@ def results_table(
             (
                 label(strategy, mark_ours=mark_ours),
                 f"{runs[0].learning_rate:g}",
-                _over(runs, lambda run: 100 * run.final_accuracy),
-                _over(runs, lambda run: 100 * run.mean_accuracy),
+                _over(
+                    runs,
+                    lambda run: 100 * (settled_accuracy(run) if settled else run.final_accuracy),
+                ),
+                _over(runs, lambda run: 100 * mean_accuracy(run, axis)),
                 _over(runs, lambda run: float(run.round[-1]) if run.rows else math.nan, 0),
                 _over(runs, lambda run: float(run.time[-1]) if run.rows else math.nan, 0),
                 _over(runs, seen_staleness),
@@ -89,8 +105,8 @@ def results_table(
     columns = (
         "strategy",
         "learning rate",
-        "final accuracy, %",
-        "mean over time, %",
+        "accuracy over the last tenth, %" if settled else "final accuracy, %",
+        f"mean over {axis}, %",
         "rounds",
         "time",
         "staleness",
@@ -99,6 +115,21 @@ def results_table(
     many = len({history.seed for history in histories}) > 1
     note = "± is one standard error over seeds." if many else ""
     return Table(columns, tuple(rows), title="Results", note=note)
+
+
+def settled_accuracy(run: History) -> float:
+    """Mean test accuracy over the last tenth of the rounds."""
+    if not run.rows:
+        return math.nan
+    return float(run.test_accuracy[run.round >= (1 - LAST) * run.round[-1]].mean())
+
+
+def mean_accuracy(run: History, axis: str) -> float:
+    """Test accuracy averaged along ``rounds`` or ``time``, by the trapezoidal rule."""
+    if axis == "time" or run.rows < 2 or run.round[-1] <= run.round[0]:
+        return run.mean_accuracy
+    area = float(np.trapezoid(run.test_accuracy, run.round))
+    return area / float(run.round[-1] - run.round[0])
 
 
 def seen_staleness(run: History) -> float:

@@ -8,11 +8,11 @@ import numpy as np
 from sojourn.history import History
 from sojourn.report.curves import mean_and_deviation
 from sojourn.report.palette import label
+from sojourn.report.sections import mean_accuracy, settled_accuracy
 from sojourn.report.verdict import OUTCOMES, Outcome
 from sojourn.reproduce.checks import alike, greater, less_variance, margin_of
 from sojourn.reproduce.claims import Judged
 
-LAST = 0.1
 ALIKE = 0.05
 
 Runs = Mapping[str, Sequence[History]]
@@ -29,18 +29,12 @@ def by_strategy(histories: Sequence[History]) -> dict[str, list[History]]:
 
 def final_accuracy(run: History) -> float:
     """Mean test accuracy over the last tenth of the rounds; 0 for a run that diverged."""
-    if run.diverged_at is not None or not run.rows:
-        return 0.0
-    last = run.round >= (1 - LAST) * run.round[-1]
-    return float(run.test_accuracy[last].mean())
+    return settled_accuracy(run) if run.diverged_at is None and run.rows else 0.0
 
 
-def mean_accuracy(run: History) -> float:
-    """Test accuracy averaged over rounds; 0 for a run that diverged."""
-    if run.diverged_at is not None or run.rows < 2:
-        return 0.0
-    area = float(np.trapezoid(run.test_accuracy, run.round))
-    return area / float(run.round[-1] - run.round[0])
+def accuracy_throughout(run: History, axis: str) -> float:
+    """Test accuracy averaged along ``axis``; 0 for a run that diverged."""
+    return mean_accuracy(run, axis) if run.diverged_at is None and run.rows > 1 else 0.0
 
 
 def variance_between(runs: Sequence[History], axis: str) -> float:

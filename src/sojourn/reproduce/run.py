@@ -67,15 +67,13 @@ class Reproduction:
     ) -> "Reproduction":
         """Check that the folder is new, or of the same scale."""
         settings = Settings.read(scale)
-        record = out / RECORD
-        if record.exists():
-            before = json.loads(record.read_text(encoding="utf-8")).get("scale")
-            if before != scale:
-                raise InvalidFile(
-                    f"{out} was made with --scale {before}: give another --out for {scale}"
-                )
-        with replacing(record) as temporary:
-            temporary.write_text(json.dumps({"scale": scale}), encoding="utf-8")
+        record = read_record(out)
+        before = record.get("scale", scale)
+        if before != scale:
+            raise InvalidFile(
+                f"{out} was made with --scale {before}: give another --out for {scale}"
+            )
+        _write_record(out, {**record, "scale": scale})
         runner = CellRunner(settings, out / "cells", jobs, data_dir)
         return cls(tuple(claims), settings, runner, out)
 
@@ -90,31 +88,33 @@ class Reproduction:
         return estimated_seconds(self.runner, wanted.items())
 
     def run(self, say: Say) -> Iterator[Finding]:
-        """Each claim's finding, written to its folder as soon as it is there."""
-        begun = time.monotonic()
-        verdicts = {}
+        """Each claim's finding, written to its folder and the record as soon as it is there."""
         for claim in self.claims:
             started = time.monotonic()
             finding = self._train(claim, say) if claim.computes == TRAINING else _compute(claim)
             finding.write(self.out / f"claim-{claim.number}")
-            verdicts[claim.number] = {
-                "title": claim.title,
+            self._record(finding, time.monotonic() - started)
+            yield finding
+
+    def _record(self, finding: Finding, elapsed: float) -> None:
+        """Note a claim's verdict and time beside those of claims reproduced before."""
+        record = read_record(self.out)
+        claims = {
+            **record.get("claims", {}),
+            finding.claim: {
+                "title": finding.title,
                 "verdict": finding.verdict,
                 "tally": finding.tally,
-                "elapsed_seconds": round(time.monotonic() - started, 1),
-            }
-            yield finding
-        self._record(verdicts, time.monotonic() - begun)
-
-    def _record(self, verdicts: dict[str, Any], elapsed: float) -> None:
+                "elapsed_seconds": round(elapsed, 1),
+            },
+        }
         values = {
             "scale": self.settings.scale,
-            "elapsed_seconds": round(elapsed, 1),
-            "claims": verdicts,
+            "elapsed_seconds": round(sum(c["elapsed_seconds"] for c in claims.values()), 1),
+            "claims": {number: claims[number] for number in sorted(claims, key=int)},
             "provenance": provenance(scale=self.settings.scale, jobs=self.runner.jobs),
         }
-        with replacing(self.out / RECORD) as temporary:
-            temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
+        _write_record(self.out, values)
 
     def _training(self, claim: Claim) -> training.TrainingClaim:
         values = Table(dict(claim.parameters.values), claim.parameters.where)
@@ -135,11 +135,29 @@ class Reproduction:
             reduced=reduced,
             statements=training.judge(asked, results, self.settings),
             figures=training.figures(claim.number, asked.cells, results, self.settings),
-            tables=training.tables(asked.cells, results),
+            tables=training.tables(asked.cells, results, self.settings),
             provenance=provenance(
                 claim=claim.number, scale=self.settings.scale, cells=[c.name for c in asked.needed]
             ),
         )
+
+
+def read_record(out: Path) -> dict[str, Any]:
+    """What ``reproduction.json`` in ``out`` says; nothing where there is none."""
+    path = out / RECORD
+    if not path.exists():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise InvalidFile(
+            f"{path}: not a record as Sojourn writes it ({error}). Remove it to begin anew."
+        ) from error
+
+
+def _write_record(out: Path, values: dict[str, Any]) -> None:
+    with replacing(out / RECORD) as temporary:
+        temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
 
 
 def _compute(claim: Claim) -> Finding:

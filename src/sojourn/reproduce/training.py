@@ -1,7 +1,8 @@
 """Claims 3, 6, 7, 8 and 9: training runs, compared strategy by strategy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sojourn.config import Table
 from sojourn.errors import InvalidFile
@@ -13,12 +14,12 @@ from sojourn.report.sections import results_table
 from sojourn.report.verdict import Statement
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.measures import (
+    accuracy_throughout,
     by_strategy,
     final_accuracy,
     judge_alike,
     judge_higher,
     judge_steadier,
-    mean_accuracy,
 )
 from sojourn.reproduce.settings import Settings, TrainingCell
 
@@ -148,13 +149,16 @@ def figures(
     return tuple(drawn)
 
 
-def tables(cells: Sequence[TrainingCell], results: Results) -> tuple[ReportTable, ...]:
+def tables(
+    cells: Sequence[TrainingCell], results: Results, settings: Settings
+) -> tuple[ReportTable, ...]:
     """The numbers of every cell that has runs."""
     made = []
     for cell in cells:
         runs = results[cell]
         if not isinstance(runs, Missing):
-            table = results_table(runs, mark_ours=True)
+            axis = settings.settings[cell.setting].axis
+            table = results_table(runs, axis=axis, settled=True, mark_ours=True)
             made.append(ReportTable(table.columns, table.rows, title=cell.title, note=table.note))
     return tuple(made)
 
@@ -188,7 +192,9 @@ def _judge_cell(
                 for r in comparison.over
             }
         )
-    measure = mean_accuracy if comparison.measure == "mean" else final_accuracy
+    measure: Callable[[History], float] = final_accuracy
+    if comparison.measure == "mean":
+        measure = partial(accuracy_throughout, axis=axis)
     return judge_higher(grouped, comparison.strategy, comparison.over, measure)
 
 
