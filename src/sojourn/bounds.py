@@ -6,9 +6,10 @@ held fixed; multiply by ``counts`` for the derivative along a whole class.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from sojourn.errors import InvalidInput, Unreachable
+from sojourn.config import Table
+from sojourn.errors import InvalidFile, InvalidInput, Unreachable
 from sojourn.jackson import steady_state
 from sojourn.network import FloatArray, Network
 
@@ -41,6 +42,24 @@ class LearningConstants:
                 raise InvalidInput(f"{name} must be zero or positive, and finite; it is {value!r}")
             if value > 0:
                 check_scale(name, value)
+
+    @classmethod
+    def from_table(cls, table: Table) -> "LearningConstants":
+        """Take ``initial-gap``, ``smoothness``, ``gradient-noise`` and ``heterogeneity`` from TOML.
+
+        Other keys of the table are left to the caller.
+
+        >>> values = {"initial-gap": 1.0, "smoothness": 1, "gradient-noise": 3, "heterogeneity": 10}
+        >>> LearningConstants.from_table(Table(values, "plan.toml")).noise
+        209.0
+        """
+        values = {
+            field.name: table.take(field.name.replace("_", "-"), float) for field in fields(cls)
+        }
+        try:
+            return cls(**values)
+        except InvalidInput as error:
+            raise InvalidFile(f"{table.where}: {error}") from error
 
     @property
     def noise(self) -> float:

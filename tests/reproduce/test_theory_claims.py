@@ -134,3 +134,40 @@ def test_figures_say_in_words_what_they_show(number: str) -> None:
         assert len(figure.alt) > 30
         assert figure.name.startswith(f"claim-{number}-")
     assert all(table.rows for table in MODULES[number].tables(results))
+
+
+def words(number: str, results: Any) -> str:
+    return " ".join(figure.alt for figure in MODULES[number].figures(results))
+
+
+def test_the_words_of_claim_1_follow_its_curves() -> None:
+    _, results = computed("1")
+    assert "turn between falling and rising 3 times" in words("1", results)
+    steady = {name: np.arange(third_term.GRID.size) + 1.0 for name in results.curves}
+    assert "rising 0 times" in words("1", replace(results, curves=steady))
+
+
+def test_the_words_of_claim_2_follow_its_routings() -> None:
+    _, results = computed("2")
+    assert "2.48% to 2.63% to each of the others, falling with speed" in words("2", results)
+    assert "rising at every step" in words("2", results)
+    routings = {**results.routings, "g-optimal": results.routings["g-optimal"][::-1]}
+    shares = dict(zip(results.shares, [0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1], strict=True))
+    changed = words("2", replace(results, routings=routings, shares=shares))
+    assert "not falling throughout" in changed
+    assert "not always rising" in changed
+
+
+def test_the_words_of_claim_4_count_the_minima_inside() -> None:
+    _, results = computed("4")
+    assert "5 of 5 curves" in words("4", results)
+    falling = replace(results, curves={eta: np.arange(400.0, 0.0, -1.0) for eta in results.curves})
+    assert "0 of 5 curves" in words("4", falling)
+
+
+def test_the_words_of_claim_5_follow_the_descent() -> None:
+    _, results = computed("5")
+    assert "in 6,000 steps" in words("5", results)
+    assert f"the path at step {results.nearest_step:,}" in words("5", results)
+    late = replace(results, nearest_step=5_999, distance=0.4)
+    assert "step 5,999, whose probabilities differ from it by at most 40.0%" in words("5", late)

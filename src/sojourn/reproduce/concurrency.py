@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from sojourn.bounds import penalties, per_time
+from sojourn.bounds import LearningConstants, penalties, per_time
 from sojourn.config import Table
 from sojourn.network import FloatArray, Network, built_in_fleet, uniform_routing
 from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.reproduce.checks import holds
 from sojourn.reproduce.claims import Judged
-from sojourn.reproduce.parameters import take_constants, take_numbers
+from sojourn.reproduce.parameters import take_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Concurrency:
 
 def compute(parameters: Table) -> Concurrency:
     """H for every number of tasks and learning rate; the network part is computed once each."""
-    constants = take_constants(parameters)
+    constants = LearningConstants.from_table(parameters)
     fleet = built_in_fleet(parameters.take("fleet", str))
     rates = take_numbers(parameters, "learning-rates")
     largest = parameters.take("largest-concurrency", int)
@@ -85,7 +85,11 @@ def figures(results: Concurrency) -> tuple[Figure, ...]:
     )
     view = View("tasks in flight", "H (uniform)", (*series, lowest), log_x=True, log_y=True)
     found = ", ".join(f"{m} for {eta:g}" for eta, m in results.best.items())
-    alt = f"Every curve has a minimum; the best number of tasks by learning rate: {found}."
+    inside = sum(1 < m < results.curves[eta].size for eta, m in results.best.items())
+    alt = (
+        f"{inside} of {len(results.best)} curves have their minimum inside the range; the best number "
+        f"of tasks by learning rate: {found}."
+    )
     return (Figure("claim-4-concurrency", "H against tasks in flight", alt, (view,), wide=True),)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sojourn.bounds import Bound, per_round_bound
+from sojourn.bounds import Bound, LearningConstants, per_round_bound
 from sojourn.config import Table
 from sojourn.jackson import analyze
 from sojourn.network import (
@@ -22,7 +22,7 @@ from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.report.palette import label
 from sojourn.reproduce.checks import holds
 from sojourn.reproduce.claims import Judged
-from sojourn.reproduce.parameters import take_constants, take_numbers
+from sojourn.reproduce.parameters import take_numbers
 from sojourn.simulation.simulate import simulate
 
 NEAR_UNIFORM = 0.10
@@ -51,7 +51,7 @@ class PerRoundOptimum:
 
 def compute(parameters: Table) -> PerRoundOptimum:
     """Optimise, evaluate, simulate."""
-    constants = take_constants(parameters)
+    constants = LearningConstants.from_table(parameters)
     fleet = built_in_fleet(parameters.take("fleet", str))
     concurrency = parameters.take("concurrency", int)
     learning_rate = parameters.take("learning-rate", float)
@@ -156,20 +156,28 @@ def figures(results: PerRoundOptimum) -> tuple[Figure, ...]:
         log_x=True,
         percent=True,
     )
-    slowest = float(results.routings["g-optimal"][0])
+    best = results.routings["g-optimal"]
+    others = best[1:]
+    way = "falling with speed" if (np.diff(others) < 0).all() else "not falling throughout"
+    plain = {name: results.routings[name] for name in ("uniform", "balanced")}
+    spans = " and ".join(f"{k} from {p.min():.2%} to {p.max():.2%}" for k, p in plain.items())
+    tasks, shares_of_slowest = list(results.shares), list(results.shares.values())
+    rising = (
+        "rising at every step" if (np.diff(shares_of_slowest) > 0).all() else "not always rising"
+    )
     return (
         Figure(
             "claim-2-routing",
             "Where tasks go",
-            f"The optimum of G sends {slowest:.1%} to the slowest client and nearly equal, slightly "
-            "falling shares to the others; uniform and balanced routing are nearly flat.",
+            f"The optimum of G sends {best[0]:.1%} to the slowest client and {others.min():.2%} to "
+            f"{others.max():.2%} to each of the others, {way}; {spans}.",
             (routing,),
         ),
         Figure(
             "claim-2-share",
             "Share of the slowest client under the optimum of G",
-            f"It rises from {min(results.shares.values()):.1%} with {min(results.shares)} tasks in "
-            f"flight to {max(results.shares.values()):.1%} with {max(results.shares)}.",
+            f"{shares_of_slowest[0]:.1%} with {tasks[0]} tasks in flight, {shares_of_slowest[-1]:.1%} "
+            f"with {tasks[-1]}, {rising}.",
             (shares,),
         ),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sojourn.bounds import per_round_bound, per_time_bound
+from sojourn.bounds import LearningConstants, per_round_bound, per_time_bound
 from sojourn.config import Table
 from sojourn.jackson import analyze
 from sojourn.network import (
@@ -24,7 +24,7 @@ from sojourn.report.palette import label
 from sojourn.report.verdict import Outcome
 from sojourn.reproduce.checks import close, holds
 from sojourn.reproduce.claims import Judged
-from sojourn.reproduce.parameters import take_constants, take_numbers
+from sojourn.reproduce.parameters import take_numbers
 from sojourn.simulation.simulate import simulate
 
 LEAST = 0.01
@@ -56,7 +56,7 @@ class PerTimeOptimum:
 
 def compute(parameters: Table) -> PerTimeOptimum:
     """Optimise, follow the paper's descent, count rounds."""
-    constants = take_constants(parameters)
+    constants = LearningConstants.from_table(parameters)
     fleet = built_in_fleet(parameters.take("fleet", str))
     m = parameters.take("concurrency", int)
     learning_rate = parameters.take("learning-rate", float)
@@ -195,9 +195,10 @@ def figures(results: PerTimeOptimum) -> tuple[Figure, ...]:
         Figure(
             "claim-5-descent",
             "H along the paper's descent",
-            f"H falls from {results.path[0]:.0f} to {results.path[-1]:.0f}; the printed vector has "
-            f"H = {printed:.0f} and lies on the path at step {results.nearest_step:,}, long before "
-            f"the end. The lowest H found is {best:.1f}.",
+            f"H goes from {results.path[0]:.0f} to {results.path[-1]:.0f} in "
+            f"{results.path.size - 1:,} steps. The printed vector has H = {printed:.0f}, as the path at "
+            f"step {results.nearest_step:,}, whose probabilities differ from it by at most "
+            f"{results.distance:.1%}. The lowest H found is {best:.1f}.",
             (path,),
         ),
         Figure(

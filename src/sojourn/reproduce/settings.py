@@ -12,7 +12,7 @@ from sojourn.config import Table
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.network import BUILT_IN_FLEETS, Fleet, FloatArray
 from sojourn.reproduce.claims import claims_folder
-from sojourn.reproduce.parameters import take_constants, take_numbers
+from sojourn.reproduce.parameters import take_numbers
 
 SCALES = ("quick", "paper")
 TITLES = {
@@ -89,7 +89,7 @@ class Settings:
             },
             sizes=sizes[scale],
             full_sizes=sizes["paper"],
-            constants=take_constants(tables["constants"]),
+            constants=LearningConstants.from_table(tables["constants"]),
         )
 
 

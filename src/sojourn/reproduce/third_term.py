@@ -12,7 +12,7 @@ from sojourn.network import Fleet, FloatArray, Network
 from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.reproduce.checks import holds
 from sojourn.reproduce.claims import Judged
-from sojourn.reproduce.parameters import take_constants, take_numbers
+from sojourn.reproduce.parameters import take_numbers
 
 GRID = np.linspace(0.02, 0.99, 195)
 
@@ -28,7 +28,7 @@ class ThirdTerm:
 
 def compute(parameters: Table) -> ThirdTerm:
     """The term on a grid of probabilities, and its minimum, for every pair of speeds."""
-    constants = take_constants(parameters)
+    constants = LearningConstants.from_table(parameters)
     concurrency = parameters.take("concurrency", int)
     learning_rate = parameters.take("learning-rate", float)
     slow = parameters.take("slow", float)
@@ -85,8 +85,23 @@ def figures(results: ThirdTerm) -> tuple[Figure, ...]:
     )
     view = View("probability of the slow client", "third term of G", (*curves, lowest), log_y=True)
     places = ", ".join(f"{p:.0%} ({name})" for name, (p, _) in results.minima.items())
-    alt = f"Each curve falls and rises more than once; the lowest point is near the slow client: {places}."
+    turns = [turning_points(curve) for curve in results.curves.values()]
+    alt = (
+        f"The curves turn between falling and rising {_count(min(turns), max(turns))}; their lowest "
+        f"points are where the slow client gets this share of the tasks: {places}."
+    )
     return (Figure("claim-1-third-term", "Third term of G", alt, (view,), wide=True),)
+
+
+def turning_points(curve: FloatArray) -> int:
+    """How often a curve changes between falling and rising.
+
+    >>> turning_points(np.array([3.0, 1.0, 1.0, 2.0, 0.0]))
+    2
+    """
+    signs = np.sign(np.diff(curve))
+    signs = signs[signs != 0]
+    return int((signs[1:] != signs[:-1]).sum())
 
 
 def tables(results: ThirdTerm) -> tuple[ReportTable, ...]:
@@ -94,6 +109,12 @@ def tables(results: ThirdTerm) -> tuple[ReportTable, ...]:
     rows = tuple((name, f"{p:.4f}", f"{value:.4f}") for name, (p, value) in results.minima.items())
     columns = ("speeds", "best probability of the slow client", "third term there")
     return (ReportTable(columns, rows, title="Minima"),)
+
+
+def _count(least: int, most: int) -> str:
+    if least == most:
+        return "once" if least == 1 else f"{least} times"
+    return f"{least} to {most} times"
 
 
 def _staleness(network: Network, constants: LearningConstants, learning_rate: float) -> float:
