@@ -13,7 +13,6 @@ from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.initialise import PACKAGE, write_app
 from sojourn.deploy.local import LocalFlower, read_status
 from sojourn.deploy.processes import descendants
-from sojourn.deploy.tasks import Task
 from sojourn.rules import GeneralizedAsyncSGD
 from tests.deploy import digits_task
 
@@ -127,8 +126,14 @@ def check_accounts(run: Path, concurrency: int) -> None:
     assert waiting >= in_flight
 
 
-def tasks_in_flight(run: Path, clients: int, concurrency: int) -> list[Task]:
-    """The tasks that were somewhere when the run ended, from its last checkpoint."""
+def events_of(run: Path) -> list[tuple[float, str, str]]:
+    """When, what kind, and what was said, of every event."""
+    lines = (run / "events.log").read_text().splitlines()
+    return [(float(at), kind, said) for at, kind, said in (line.split("\t", 2) for line in lines)]
+
+
+def last_checkpoint(run: Path, clients: int, concurrency: int) -> Dispatcher:
+    """The server as it was at its last checkpoint."""
     dispatcher = Dispatcher(
         np.zeros(650, dtype=np.float32),
         rule=GeneralizedAsyncSGD(),
@@ -137,7 +142,7 @@ def tasks_in_flight(run: Path, clients: int, concurrency: int) -> list[Task]:
         learning_rate=LEARNING_RATE,
     )
     restore_checkpoint(run / "checkpoint.npz", dispatcher)
-    return list(dispatcher.tasks.values())
+    return dispatcher
 
 
 def replayed_weights(run: Path, clients: int) -> np.ndarray:

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +23,11 @@ from tests.deploy.flower_sessions import (
     LEARNING_RATE,
     Session,
     check_accounts,
+    events_of,
     flower_processes,
+    last_checkpoint,
     replayed_weights,
     status_of,
-    tasks_in_flight,
     tasks_of,
 )
 
@@ -37,6 +39,7 @@ pytestmark = [
 ]
 
 CONCURRENCY = 6
+LONGEST_DEADLINE = 25.0
 Say = Callable[[str], None]
 
 
@@ -84,7 +87,8 @@ def test_a_real_run_is_the_closed_network_of_the_theory(
         ordinals = [task["ordinal"] for task in tasks if task["client"] == client]
         assert ordinals == sorted(ordinals)
 
-    ages = [updates - task.dispatched for task in tasks_in_flight(tmp_path, 3, CONCURRENCY)]
+    in_flight = last_checkpoint(tmp_path, 3, CONCURRENCY).tasks.values()
+    ages = [updates - task.dispatched for task in in_flight]
     passed = sum(task["staleness"] for task in tasks) + sum(ages)
     assert passed == updates * (CONCURRENCY - 1)
     staleness = np.array([task["staleness"] for task in tasks[CONCURRENCY:]], dtype=float)
@@ -133,13 +137,18 @@ def test_a_killed_and_a_hostile_client(session: Session, tmp_path: Path, say: Sa
 
     It sends NaN, a wrong shape, 1e30, an answer that names another task, and half precision.
     """
-    options = {"patience": 5, "shortest-deadline": 8.0, "evaluate-every": 10}
+    options = {"patience": 5, "shortest-deadline": 8.0, "longest-deadline": LONGEST_DEADLINE}
     number = session.submit(tmp_path, 200, clients=4, **options)
     session.wait_for(tmp_path, 10)
+    session.wait_while(tmp_path, lambda status: status["clients"][1]["waiting"] < 2)
     session.flower.processes.kill("client-1")
     killed = status_of(tmp_path)["elapsed"]
     session.wait_while(tmp_path, lambda status: status["clients"][1]["status"] == "alive")
-    noticed = status_of(tmp_path)["elapsed"]
+    noticed, how, said = next(
+        event for event in events_of(tmp_path) if event[0] > killed and "client 1:" in event[2]
+    )
+    assert how == "overdue", said
+    assert noticed - killed < 40.0
     before = status_of(tmp_path)["clients"][1]["used"]
     session.start_client(1)
     session.wait_while(tmp_path, lambda status: status["clients"][1]["used"] == before)
@@ -165,7 +174,7 @@ def test_a_killed_and_a_hostile_client(session: Session, tmp_path: Path, say: Sa
     _, accuracy = digits_task.problem(4, 0).evaluate(replayed_weights(tmp_path, 4))
     assert accuracy > 0.7
     say(
-        f"death noticed after {noticed - killed:.0f} s, updates paused for at most {longest:.1f} s; "
+        f"death noticed after {noticed - killed:.0f} s ({said}), updates paused for at most {longest:.1f} s; "
         f"{last['counts']}; accuracy {accuracy:.3f} after {len(times)} updates"
     )
 
@@ -177,22 +186,34 @@ def test_a_killed_server_and_a_killed_superlink_lose_nothing(
     session.submit(tmp_path, 14, **options)
     session.wait_for(tmp_path, 4)
     session.kill_server()
-    first = len(tasks_of(tmp_path))
+    first = kept_tasks(tmp_path)
 
     session.submit(tmp_path, 14, resume=True, **options)
-    session.wait_for(tmp_path, first + 3)
+    session.wait_for(tmp_path, len(first) + 3)
     session.flower.processes.kill("superlink")
-    second = len(tasks_of(tmp_path))
+    second = kept_tasks(tmp_path)
 
     session.start_superlink()
     session.submit(tmp_path, 14, resume=True, **options)
     session.wait_until_finished(tmp_path)
     check_accounts(tmp_path, CONCURRENCY)
-    assert len(tasks_of(tmp_path)) == 14
+    tasks = tasks_of(tmp_path)
+    assert len(tasks) == 14
+    assert 0 < len(first) < len(second)
+    assert tasks[: len(first)] == first
+    assert tasks[: len(second)] == second
     np.testing.assert_allclose(
         np.load(tmp_path / "weights.npy"), replayed_weights(tmp_path, 3), rtol=1e-3, atol=1e-5
     )
-    say(f"server killed after {first} updates, SuperLink after {second}; 14 in all")
+    say(f"{len(first)} updates kept of a killed server, {len(second)} of a SuperLink; 14 in all")
+
+
+def kept_tasks(run: Path) -> list[dict[str, Any]]:
+    """The record of the updates that are in the last checkpoint."""
+    used = last_checkpoint(run, 3, CONCURRENCY).counts.used
+    tasks = tasks_of(run)[:used]
+    assert len(tasks) == used
+    return tasks
 
 
 @pytest.mark.skipif(
