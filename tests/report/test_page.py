@@ -8,8 +8,12 @@ from matplotlib.figure import Figure as Canvas
 
 from sojourn.errors import InvalidFile
 from sojourn.report import still, write_report
-from sojourn.report.figure import Figure, View
+from sojourn.report.figure import Figure, Series, View
+from sojourn.report.page import chips
+from sojourn.report.palette import inks
 from sojourn.report.runs import collect
+from sojourn.report.sections import Section
+from sojourn.report.verdict import Finding, Statement
 
 
 def test_the_page_is_self_contained(reproduction: Path, run_folder: Path, tmp_path: Path) -> None:
@@ -30,6 +34,40 @@ def test_verdicts_come_first(reproduction: Path, tmp_path: Path) -> None:
     assert "reproduces in part" in body
     assert "data not found" in body
     assert "checks the trend, not the number" in body
+
+
+def test_chips_have_the_colours_of_the_figures() -> None:
+    views = [
+        View("x", "y", tuple(Series(name, [0, 1], [0, 1]) for name in names))
+        for names in (("descent", "lowest"), ("paper", "exact", "simulated"))
+    ]
+    shown = [Figure(f"f{k}", "F", "Lines.", (view,)) for k, view in enumerate(views)]
+    found = {chip["name"]: chip["light"] for chip in chips(Section("a", "A", figures=tuple(shown)))}
+    for view in views:
+        drawn = inks(series.name for series in view.series)
+        assert {name: found[name] for name in drawn} == {k: ink.light for k, ink in drawn.items()}
+
+
+def test_a_sentence_about_many_cases_is_written_once(tmp_path: Path) -> None:
+    says = "It is better."
+    told = [Statement(says, f"By {k}.", "reproduces", "at the end", f"case {k}") for k in (1, 2)]
+    untold = [
+        Statement(says, "Not run.", "cannot be told here", "at the end", f"case {k}")
+        for k in range(3, 21)
+    ]
+    alone = Statement("It is unique.", "It is.", "reproduces")
+    finding = Finding("8", "t", "s", "c", "quick", (*told, *untold, alone))
+    finding.write(tmp_path / "claim-8")
+    html = write_report([tmp_path], tmp_path / "r.html", stills=False).read_text()
+    table = html[html.index('class="statements"') :]
+    table = table[: table.index("</table>")]
+    assert table.count(says) == 1
+    assert table.count("Reading: at the end") == 1
+    assert table.count("Not run.") == 1
+    assert "18 cases" in table
+    assert "case 3; case 4; case 5" in table
+    assert table.count("<tr") == 1 + 1 + 2 + 1 + 1
+    assert "21 statements: 3 reproduced, 18 cannot be told here" in html
 
 
 def test_stills_stand_beside_the_page(run_folder: Path, tmp_path: Path) -> None:

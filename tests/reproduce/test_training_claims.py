@@ -92,7 +92,7 @@ def test_claim_3_reproduces_from_good_results_and_not_from_wrong_ones() -> None:
 def test_runs_much_shorter_than_the_papers_tell_nothing(final: float) -> None:
     claim = training_claim("3")
     results = {cell: runs({**GOOD, "g-optimal": final}, STEADY) for cell in claim.needed}
-    short = [s for s in judge(claim, results, SETTINGS) if "CIFAR" in s.says]
+    short = [s for s in judge(claim, results, SETTINGS) if "CIFAR" in s.about]
     assert {s.outcome for s in short} == {"cannot be told here"}
     assert all("too early to tell" in s.found for s in short)
     assert "cannot be told here" not in {s.outcome for s in judge(claim, results, FULL)}
@@ -106,7 +106,7 @@ def test_missing_data_is_said_and_the_rest_goes_on() -> None:
     }
     statements = judge(claim, results, FULL)
     for statement in statements:
-        absent = "CIFAR-10," in statement.says
+        absent = "CIFAR-10," in statement.about
         assert statement.outcome == ("data not found" if absent else "reproduces")
     assert verdict(statements) == "reproduces, as far as told"
     assert len(figures("3", claim.cells, results, SETTINGS)) == 4
@@ -186,9 +186,9 @@ def test_a_run_that_diverged_counts_as_nothing_learnt() -> None:
         for h in runs(finals)
     ]
     statements = judge(claim, dict.fromkeys(claim.needed, histories), SETTINGS)
-    found = {s.says: s.outcome for s in statements}
-    key = "KMNIST, homogeneous: Balanced routing is slightly better than p*H on homogeneous data."
-    assert found[key] == "does not reproduce"
+    found = {(s.about, s.says): s.outcome for s in statements}
+    says = "Balanced routing is slightly better than p*H on homogeneous data."
+    assert found["KMNIST, homogeneous", says] == "does not reproduce"
 
 
 def test_claim_8_compares_with_the_exponential_law() -> None:

@@ -106,17 +106,17 @@ def switches(section: Section) -> dict[str, list[str]]:
 
 
 def chips(section: Section) -> list[dict[str, str]]:
-    """A button per series name that a section's figures share, with its colours."""
-    labels: dict[str, str] = {}
+    """A button per series name in a section's figures, in the colour it is drawn in there."""
+    found: dict[str, dict[str, str]] = {}
     for figure in section.figures:
         for view in figure.views:
             if len(view.series) > 1:
-                labels |= {series.name: series.label for series in view.series}
-    ink = inks(labels)
-    return [
-        {"name": name, "label": text, "light": ink[name].light, "dark": ink[name].dark}
-        for name, text in labels.items()
-    ]
+                ink = inks(series.name for series in view.series)
+                for series in view.series:
+                    colours = {"light": ink[series.name].light, "dark": ink[series.name].dark}
+                    chip = {"name": series.name, "label": series.label, **colours}
+                    found.setdefault(series.name, chip)
+    return list(found.values())
 
 
 def ends(figure: Figure) -> list[tuple[str, str]]:

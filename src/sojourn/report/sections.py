@@ -13,7 +13,7 @@ from sojourn.report.curves import learning_figure, strategies
 from sojourn.report.figure import Figure, Table
 from sojourn.report.palette import label
 from sojourn.report.runs import Run
-from sojourn.report.verdict import Finding, Statement
+from sojourn.report.verdict import Finding, Outcome, Statement
 
 LAST = 0.1
 
@@ -28,9 +28,42 @@ class Section:
     verdict: str = ""
     lead: str = ""
     notes: tuple[str, ...] = ()
-    statements: tuple[Statement, ...] = ()
+    sayings: tuple["Saying", ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Saying:
+    """A sentence of the paper and the cases it was judged in; cases with one finding are together."""
+
+    says: str
+    reading: str
+    cases: tuple["Case", ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was found, and of which of the saying's cases."""
+
+    about: tuple[str, ...]
+    found: str
+    outcome: Outcome
+
+
+def sayings(statements: Sequence[Statement]) -> tuple[Saying, ...]:
+    """Statements gathered by what they say, and then by what was found."""
+    gathered: dict[tuple[str, str], dict[tuple[str, Outcome], list[str]]] = {}
+    for statement in statements:
+        cases = gathered.setdefault((statement.says, statement.reading), {})
+        cases.setdefault((statement.found, statement.outcome), []).append(statement.about)
+    return tuple(
+        Saying(
+            *said,
+            tuple(Case(tuple(filter(None, about)), *found) for found, about in cases.items()),
+        )
+        for said, cases in gathered.items()
+    )
 
 
 def finding_section(finding: Finding) -> Section:
@@ -43,7 +76,7 @@ def finding_section(finding: Finding) -> Section:
         verdict=finding.verdict,
         lead=finding.checked,
         notes=notes,
-        statements=finding.statements,
+        sayings=sayings(finding.statements),
         figures=finding.figures,
         tables=finding.tables,
     )

@@ -27,13 +27,15 @@ FILE = "finding.json"
 class Statement:
     """One thing the paper says, what was found here, and whether they agree.
 
-    ``reading`` tells under which reading of an ambiguous text the comparison was made.
+    ``reading`` tells under which reading of an ambiguous text the comparison was made, ``about``
+    of which of several cases the statement is judged here.
     """
 
     says: str
     found: str
     outcome: Outcome
     reading: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True)

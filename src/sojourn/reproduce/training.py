@@ -129,8 +129,8 @@ def judge(claim: TrainingClaim, results: Results, settings: Settings) -> tuple[S
                 if cell in claim.cells
                 else Judged("Not run at this scale.", "cannot be told here")
             )
-            says = f"{cell.title}: {comparison.says}."
-            statements.append(Statement(says, judged.found, judged.outcome, comparison.reading))
+            said = f"{comparison.says}.", judged.found, judged.outcome
+            statements.append(Statement(*said, reading=comparison.reading, about=cell.title))
     return tuple(statements)
 
 
