@@ -278,3 +278,4 @@ def test_the_plan_is_named_for_what_is_used_of_it() -> None:
 def test_cells_are_named_in_words() -> None:
     cell = TrainingCell("cifar-100", "labels(31)", "time", "lognormal")
     assert cell.title == "CIFAR-100, 31 labels per client, lognormal times"
+    assert TrainingCell("kmnist", "dirichlet(0.5)", "time").title == "KMNIST, Dirichlet"

@@ -121,7 +121,11 @@ class TrainingCell:
     def where(self) -> str:
         """Data and partition in words."""
         name, _, number = self.partition.rstrip(")").partition("(")
-        kind = {"labels": f"{number} labels per client", "disjoint": "one label per client"}
+        kind = {
+            "dirichlet": "Dirichlet",
+            "labels": f"{number} labels per client",
+            "disjoint": "one label per client",
+        }
         return f"{TITLES[self.data]}, {kind.get(name, name)}"
 
 
