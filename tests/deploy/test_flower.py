@@ -183,29 +183,29 @@ def test_a_killed_server_and_a_killed_superlink_lose_nothing(
     session: Session, tmp_path: Path, say: Say
 ) -> None:
     options = {"checkpoint-seconds": 1.0, "evaluate-every": 6}
-    session.submit(tmp_path, 14, **options)
+    session.submit(tmp_path, 12, **options)
     session.wait_for(tmp_path, 4)
     session.kill_server()
     first = kept_tasks(tmp_path)
 
-    session.submit(tmp_path, 14, resume=True, **options)
+    session.submit(tmp_path, 12, resume=True, **options)
     session.wait_for(tmp_path, len(first) + 3)
     session.flower.processes.kill("superlink")
     second = kept_tasks(tmp_path)
 
     session.start_superlink()
-    session.submit(tmp_path, 14, resume=True, **options)
+    session.submit(tmp_path, 12, resume=True, **options)
     session.wait_until_finished(tmp_path)
     check_accounts(tmp_path, CONCURRENCY)
     tasks = tasks_of(tmp_path)
-    assert len(tasks) == 14
+    assert len(tasks) == 12
     assert 0 < len(first) < len(second)
     assert tasks[: len(first)] == first
     assert tasks[: len(second)] == second
     np.testing.assert_allclose(
         np.load(tmp_path / "weights.npy"), replayed_weights(tmp_path, 3), rtol=1e-3, atol=1e-5
     )
-    say(f"{len(first)} updates kept of a killed server, {len(second)} of a SuperLink; 14 in all")
+    say(f"{len(first)} updates kept of a killed server, {len(second)} of a SuperLink; 12 in all")
 
 
 def kept_tasks(run: Path) -> list[dict[str, Any]]:
