@@ -23,7 +23,8 @@ from sojourn.history import History
 from sojourn.train.cells import Cell, run_cell
 from sojourn.train.engines import DaskEngine, LocalEngine, make_engine
 from sojourn.train.experiment import Experiment, experiment_from_table
-from sojourn.train.run import run_experiment
+from sojourn.train.fractions import following, note
+from sojourn.train.run import prepare_folder, run_experiment
 
 
 def small(folder, **changes):
@@ -65,6 +66,28 @@ def test_processes_give_the_same_histories_as_one(tmp_path):
     assert one == two
     assert alone.phases["runs"] == pytest.approx([400, 400])
     assert together.phases["runs"] == pytest.approx([400, 400])
+
+
+def test_progress_of_other_processes_is_heard_while_they_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("sojourn.train.fractions.SECONDS_BETWEEN_LOOKS", 0.01)
+    heard = []
+    with following(2, lambda place, done: heard.append((place, done))) as path:
+        tell = note(path, 1)
+        for fraction in (0.25, 0.75):
+            tell(fraction)
+            before = len(heard)
+            while len(heard) < before + 4:
+                time.sleep(0.01)
+    assert {(1, 0.25), (1, 0.75), (0, 0.0)} <= set(heard)
+    assert not path.exists()
+    parts = []
+    experiment = small(tmp_path, rounds=3000)
+    cells = [Cell(0, 0, 0.05), Cell(0, 1, 0.05)]
+    engine = LocalEngine(jobs=2)
+    experiment = prepare_folder(experiment, tmp_path / "out", engine, resume=False)
+    run = engine.run(experiment, cells, tmp_path / "out", lambda cell, done: parts.append(done))
+    assert len(list(run)) == 2
+    assert any(0 < part < 1 for part in parts)
 
 
 def test_what_is_finished_is_not_run_again(tmp_path):

@@ -13,6 +13,7 @@ from sojourn.history import History
 from sojourn.train.cells import Cell, keep, run_and_keep, run_cell
 from sojourn.train.experiment import Experiment
 from sojourn.train.first_look import FirstLook, first_look
+from sojourn.train.fractions import following, note
 
 Done = Iterator[tuple[Cell, History]]
 Work = tuple[Experiment, Cell, Path]
@@ -71,11 +72,17 @@ class LocalEngine:
             for cell in cells:
                 yield cell, run_and_keep(experiment, cell, folder, _reporter(cell, advance))
             return
-        for (_, cell, _), history in self.run_work([(experiment, cell, folder) for cell in cells]):
+        work = [(experiment, cell, folder) for cell in cells]
+        for (_, cell, _), history in self.run_work(work, lambda one, done: advance(one[1], done)):
             yield cell, history
 
-    def run_work(self, work: Sequence[Work]) -> Iterator[tuple[Work, History]]:
-        """Run cells of several experiments, ``jobs`` at a time, begun in the order given."""
+    def run_work(
+        self, work: Sequence[Work], advance: Callable[[Work, float], None] = lambda one, done: None
+    ) -> Iterator[tuple[Work, History]]:
+        """Run cells of several experiments, ``jobs`` at a time, begun in the order given.
+
+        ``advance`` is called from another thread.
+        """
         if self.jobs == 1:
             for experiment, cell, folder in work:
                 yield (experiment, cell, folder), run_and_keep(experiment, cell, folder)
@@ -88,12 +95,15 @@ class LocalEngine:
         )
         job = delayed(_run_in_process)
         try:
-            with warnings.catch_warnings():
+            with (
+                warnings.catch_warnings(),
+                following(len(work), lambda place, done: advance(work[place], done)) as fractions,
+            ):
                 # loky replaces a process that holds much, such as a data set, and takes that for a
                 # leak. Nothing is lost by it.
                 warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
                 for place, history in parallel(
-                    job(place, *one, os.getpid()) for place, one in enumerate(work)
+                    job(place, *one, os.getpid(), fractions) for place, one in enumerate(work)
                 ):
                     yield work[place], history
         except TerminatedWorkerError as error:
@@ -182,13 +192,16 @@ def make_engine(name: str, *, jobs: int = 1, scheduler: str | None = None) -> En
 
 
 def _run_in_process(
-    place: int, experiment: Experiment, cell: Cell, folder: Path, parent: int
+    place: int, experiment: Experiment, cell: Cell, folder: Path, parent: int, fractions: Path
 ) -> tuple[int, History]:
-    def stop_when_orphaned(done: int, total: int) -> None:
+    tell = note(fractions, place)
+
+    def tell_or_stop_when_orphaned(done: int, total: int) -> None:
         if os.getppid() != parent:
             os._exit(1)
+        tell(done / total)
 
-    return place, run_and_keep(experiment, cell, folder, stop_when_orphaned)
+    return place, run_and_keep(experiment, cell, folder, tell_or_stop_when_orphaned)
 
 
 def _reporter(cell: Cell, advance: Advance) -> Callable[[int, int], None]:

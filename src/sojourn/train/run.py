@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -175,9 +176,13 @@ def _run_all(
     progress.start(phase, sum(cost.values()), sum(cost[cell] for cell in histories))
     reported = dict.fromkeys(cells, 0.0)
 
+    lock = threading.Lock()
+
     def advance(cell: Cell, fraction: float) -> None:
-        progress.advance((fraction - reported[cell]) * cost[cell])
-        reported[cell] = fraction
+        with lock:
+            if fraction > reported[cell]:
+                progress.advance((fraction - reported[cell]) * cost[cell])
+                reported[cell] = fraction
 
     missing = [cell for cell in cells if cell not in histories]
     for cell, history in engine.run(experiment, missing, folder, advance) if missing else ():
