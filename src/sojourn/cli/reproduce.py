@@ -28,7 +28,7 @@ def reproduce(
         str, typer.Option(help="quick (minutes; checks trends) or paper (the paper's own size).")
     ] = "quick",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results [default: runs/paper-SCALE].")
+        Path | None, typer.Option(help="Folder for the results.", show_default="runs/paper-SCALE")
     ] = None,
     jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
     data_dir: Annotated[

@@ -39,7 +39,7 @@ def train(
         Path, typer.Argument(metavar="EXPERIMENT.toml", help="What to compare, on what.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results [default: runs/NAME].")
+        Path | None, typer.Option(help="Folder for the results.", show_default="runs/NAME")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run in the folder.")
