@@ -45,7 +45,7 @@ def run_cells(
     work = _in_order(present)
     left = Counter(owner[folder] for _, _, folder in work)
     engine = LocalEngine(runner.jobs)
-    for (_, _, folder), _ in engine.run_work(work):
+    for (_, _, folder), _ in engine.run_work(work) if work else ():
         cell = owner[folder]
         left[cell] -= 1
         if not left[cell]:
