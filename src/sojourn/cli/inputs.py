@@ -94,15 +94,9 @@ def read_constants(text: str) -> LearningConstants:
 
 def _constants_from_file(text: str) -> LearningConstants:
     table = Table.read(text).table("constants")
-    values = {
-        key: table.take(key, float)
-        for key in ("initial-gap", "smoothness", "gradient-noise", "heterogeneity")
-    }
+    constants = LearningConstants.from_table(table)
     table.close()
-    try:
-        return LearningConstants(**{key.replace("-", "_"): v for key, v in values.items()})
-    except InvalidInput as error:
-        raise InvalidFile(f"{text}: {error}") from error
+    return constants
 
 
 def printed(value: float) -> str:

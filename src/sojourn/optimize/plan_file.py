@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from sojourn.version import __version__
 
 SAME_RATE = 1e-9
 """Relative difference up to which a learning rate is the objective's best."""
-CONSTANTS = ("initial-gap", "smoothness", "gradient-noise", "heterogeneity")
 
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -60,8 +60,8 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     }
     tail: dict[str, Any] = {"objective": _objective_table(plan.objective)}
     if plan.objective.constants is not None:
-        constants = plan.objective.constants
-        tail["constants"] = {key: getattr(constants, key.replace("-", "_")) for key in CONSTANTS}
+        constants = asdict(plan.objective.constants)
+        tail["constants"] = {key.replace("_", "-"): value for key, value in constants.items()}
     tail["predicted"] = predicted
     tail["provenance"] = plan.provenance
     text = "\n".join(
@@ -149,12 +149,9 @@ def _read_constants(table: Table) -> LearningConstants | None:
     inner = table.optional_table("constants")
     if inner is None:
         return None
-    values = {key.replace("-", "_"): inner.take(key, float) for key in CONSTANTS}
+    constants = LearningConstants.from_table(inner)
     inner.close()
-    try:
-        return LearningConstants(**values)
-    except InvalidInput as error:
-        raise InvalidFile(f"{inner.where}: {error}") from error
+    return constants
 
 
 def _objective_table(objective: Objective) -> dict[str, Any]:
