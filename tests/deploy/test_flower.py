@@ -39,7 +39,7 @@ pytestmark = [
 ]
 
 CONCURRENCY = 6
-LONGEST_DEADLINE = 25.0
+LONGEST_DEADLINE = 16.0
 Say = Callable[[str], None]
 
 
@@ -139,7 +139,7 @@ def test_a_killed_and_a_hostile_client(session: Session, tmp_path: Path, say: Sa
     """
     options = {"patience": 5, "shortest-deadline": 8.0, "longest-deadline": LONGEST_DEADLINE}
     number = session.submit(tmp_path, 200, clients=4, **options)
-    session.wait_for(tmp_path, 10)
+    session.wait_for(tmp_path, 5)
     session.wait_while(tmp_path, lambda status: status["clients"][1]["waiting"] < 2)
     session.flower.processes.kill("client-1")
     killed = status_of(tmp_path)["elapsed"]
@@ -182,30 +182,30 @@ def test_a_killed_and_a_hostile_client(session: Session, tmp_path: Path, say: Sa
 def test_a_killed_server_and_a_killed_superlink_lose_nothing(
     session: Session, tmp_path: Path, say: Say
 ) -> None:
-    options = {"checkpoint-seconds": 1.0, "evaluate-every": 6}
-    session.submit(tmp_path, 12, **options)
-    session.wait_for(tmp_path, 4)
+    options = {"checkpoint-seconds": 1.0, "evaluate-every": 5}
+    session.submit(tmp_path, 9, **options)
+    session.wait_for(tmp_path, 3)
     session.kill_server()
     first = kept_tasks(tmp_path)
 
-    session.submit(tmp_path, 12, resume=True, **options)
-    session.wait_for(tmp_path, len(first) + 3)
+    session.submit(tmp_path, 9, resume=True, **options)
+    session.wait_for(tmp_path, len(first) + 2)
     session.flower.processes.kill("superlink")
     second = kept_tasks(tmp_path)
 
     session.start_superlink()
-    session.submit(tmp_path, 12, resume=True, **options)
+    session.submit(tmp_path, 9, resume=True, **options)
     session.wait_until_finished(tmp_path)
     check_accounts(tmp_path, CONCURRENCY)
     tasks = tasks_of(tmp_path)
-    assert len(tasks) == 12
+    assert len(tasks) == 9
     assert 0 < len(first) < len(second)
     assert tasks[: len(first)] == first
     assert tasks[: len(second)] == second
     np.testing.assert_allclose(
         np.load(tmp_path / "weights.npy"), replayed_weights(tmp_path, 3), rtol=1e-3, atol=1e-5
     )
-    say(f"{len(first)} updates kept of a killed server, {len(second)} of a SuperLink; 12 in all")
+    say(f"{len(first)} updates kept of a killed server, {len(second)} of a SuperLink; 9 in all")
 
 
 def kept_tasks(run: Path) -> list[dict[str, Any]]:

@@ -40,6 +40,21 @@ def nowhere(monkeypatch, tmp_path):
     return tmp_path
 
 
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    digits, theirs = load_dataset("digits"), load_digits()
+    labels = torch.cat([digits.train[1], digits.test[1]])
+    assert labels.bincount().tolist() == np.bincount(theirs.target).tolist()
+    held_out = np.flatnonzero(theirs.target == 3)[4::5]
+    ours = digits.test[0][digits.test[1] == 3].flatten(1)
+    scale = theirs.data[held_out].std() / ours.std(correction=0).item()
+    shifted = ours.numpy() * scale
+    np.testing.assert_allclose(
+        shifted - shifted.mean(), theirs.data[held_out] - theirs.data[held_out].mean(), atol=1e-4
+    )
+
+
 def test_digits_are_split_deterministically_and_by_class():
     digits = load_dataset("digits")
     train, test = digits.train[1].bincount(), digits.test[1].bincount()

@@ -21,7 +21,8 @@ from sojourn.deploy.settings import Settings
 from sojourn.deploy.tasks import Actions, Event, Task
 from sojourn.errors import InvalidInput
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.3
+"""Every question costs the SuperLink some 30 ms of processor; a task takes seconds."""
 LOOK_AROUND_SECONDS = 1.0
 NODE_UNAVAILABLE = 5
 LEAST_TTL_SECONDS = 600.0

@@ -24,7 +24,7 @@ QUIET = {
 }
 """Flower asks nobody outside, and installs nothing."""
 
-FASTER_POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
+FASTER_POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.6"}
 SUPERLINK = "superlink"
 START_SECONDS = 60.0
 SILENCE_SECONDS = 20.0

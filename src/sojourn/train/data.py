@@ -1,5 +1,6 @@
 """The data sets: digits (always there) and the paper's four, read from their publishers' files."""
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sojourn.errors import DataNotFound, InvalidFile, InvalidInput, UnknownName
+from sojourn.errors import DataNotFound, InvalidFile, InvalidInput, MissingExtra, UnknownName
 from sojourn.train.cifar import (
     CIFAR_10_BINARY,
     CIFAR_10_PICKLED,
@@ -105,12 +106,16 @@ def _tensors(
 
 
 def _read_digits(_: object) -> tuple[Split, Split]:
-    """scikit-learn's embedded digits; every fifth of each class is kept for the test."""
-    from sklearn.datasets import load_digits
+    """scikit-learn's embedded digits; every fifth of each class is kept for the test.
 
-    bunch = load_digits()
-    images = bunch.images.astype(np.uint8)[:, None]
-    labels = bunch.target.astype(np.uint8)
+    Its file is read directly: to import scikit-learn takes longer than a client's whole task.
+    """
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise MissingExtra("sklearn", extra="train")
+    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    table = np.loadtxt(path, delimiter=",", dtype=np.uint8)
+    images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1]
     held_out = np.zeros(labels.size, dtype=bool)
     for label in range(10):
         held_out[np.flatnonzero(labels == label)[4::5]] = True
