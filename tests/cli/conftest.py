@@ -20,13 +20,12 @@ class Finished:
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Finished]:
     """``run("analyze", "fleet.csv", ...)`` in ``tmp_path``, wide enough that nothing wraps."""
-    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
 
     def run_command(*arguments: str, timeout: float = 120) -> Finished:
         done = subprocess.run(
             [sys.executable, "-m", "sojourn", *arguments],
             cwd=tmp_path,
-            env=environment,
+            env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
             capture_output=True,
             text=True,
             timeout=timeout,
