@@ -16,16 +16,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
 from peers import HERE, PeerFailed, environment, machine
+from torch.nn.utils import vector_to_parameters
 
 import sojourn as sj
-from sojourn.rules import GeneralizedAsyncSGD
+from sojourn.rules import Arrival, GeneralizedAsyncSGD, ServerState
 from sojourn.train import Problem, train
 from sojourn.train.data import load_dataset
 from sojourn.train.models import build_model
@@ -81,12 +84,28 @@ def digits_problem() -> Problem:
     return Problem(model, sets, data.test, batch_size=32)
 
 
-def replay(problem: Problem, schedule: sj.Schedule, batched: bool | None) -> sj.History:
+@dataclass(frozen=True)
+class Recording(GeneralizedAsyncSGD):
+    """Keeps the weights that every task was sent with."""
+
+    sent: list[torch.Tensor] = field(default_factory=list)
+
+    def apply(self, state: ServerState, arrival: Arrival, **options: Any) -> ServerState:
+        self.sent.append(torch.from_numpy(arrival.sent))
+        return super().apply(state, arrival, **options)
+
+
+def replay(
+    problem: Problem,
+    schedule: sj.Schedule,
+    batched: bool | None,
+    rule: GeneralizedAsyncSGD | None = None,
+) -> sj.History:
     """Train without evaluation, but for the first row and the last."""
     return train(
         schedule,
         problem,
-        GeneralizedAsyncSGD(),
+        rule or GeneralizedAsyncSGD(),
         learning_rate=0.001,
         seed=1,
         batched=batched,
@@ -95,7 +114,12 @@ def replay(problem: Problem, schedule: sj.Schedule, batched: bool | None) -> sj.
 
 
 def bare_loop(problem: Problem, schedule: sj.Schedule) -> Callable[[], None]:
-    """The same gradients in the same order, and nothing else: no versions, no rule, no draws."""
+    """The same gradients, each at the weights its task was sent with, and nothing else.
+
+    Weights and batches are known beforehand: no rule, no new versions, no draws.
+    """
+    recording = Recording()
+    replay(problem, schedule, False, recording)
     model = problem.trained_model(problem.initial_weights()).train()
     parameters = list(model.parameters())
     batches = problem.batches(1)
@@ -108,7 +132,8 @@ def bare_loop(problem: Problem, schedule: sj.Schedule) -> Callable[[], None]:
         counts[client] += 1
 
     def loop() -> None:
-        for indices in chosen:
+        for indices, sent in zip(chosen, recording.sent, strict=True):
+            vector_to_parameters(sent, parameters)
             loss = problem.loss(model(x.index_select(0, indices)), y.index_select(0, indices))
             torch.autograd.grad(loss, parameters)
 
