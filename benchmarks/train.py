@@ -116,12 +116,15 @@ def replay(
 def bare_loop(problem: Problem, schedule: sj.Schedule) -> Callable[[], None]:
     """The same gradients, each at the weights its task was sent with, and nothing else.
 
-    Weights and batches are known beforehand: no rule, no new versions, no draws.
+    Weights and batches are known beforehand: no rule, no new versions, no draws. The parameters are
+    views of one vector, so that one copy puts the weights in place.
     """
     recording = Recording()
     replay(problem, schedule, False, recording)
     model = problem.trained_model(problem.initial_weights()).train()
     parameters = list(model.parameters())
+    flat = problem.initial_weights()
+    vector_to_parameters(flat, parameters)
     batches = problem.batches(1)
     x = torch.cat([x for x, _ in problem.train_sets])
     y = torch.cat([y for _, y in problem.train_sets])
@@ -133,7 +136,7 @@ def bare_loop(problem: Problem, schedule: sj.Schedule) -> Callable[[], None]:
 
     def loop() -> None:
         for indices, sent in zip(chosen, recording.sent, strict=True):
-            vector_to_parameters(sent, parameters)
+            flat.copy_(sent)
             loss = problem.loss(model(x.index_select(0, indices)), y.index_select(0, indices))
             torch.autograd.grad(loss, parameters)
 
