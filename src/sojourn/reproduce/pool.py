@@ -1,7 +1,6 @@
 """Running the cells of a training claim together, so that no process waits for another's cell."""
 
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
 from sojourn.reproduce.training import Missing, exponential
 from sojourn.train.cells import Cell, expected_gradients, kept
-from sojourn.train.engines import LocalEngine, Work
+from sojourn.train.engines import LocalEngine, Work, processes_may_be_replaced
 from sojourn.train.experiment import Experiment
 from sojourn.train.run import prepare_folder, run_experiment
 from sojourn.train.world import dataset
@@ -67,9 +66,7 @@ def _prepare_all(
     for cell in sorted(cells, key=lambda cell: cell.data):
         groups.setdefault(exponential(cell), []).append(cell)
     parallel = Parallel(n_jobs=runner.jobs, backend="loky", batch_size=1)
-    with warnings.catch_warnings():
-        # A process that holds another data set than before is taken for leaking, and replaced.
-        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+    with processes_may_be_replaced():
         made = parallel(delayed(_prepare)(runner, group, also) for group in groups.values())
     found = dict(pair for pairs in made for pair in pairs)
     return {cell: found[cell] for cell in cells}

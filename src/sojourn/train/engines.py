@@ -96,12 +96,9 @@ class LocalEngine:
         job = delayed(_run_in_process)
         try:
             with (
-                warnings.catch_warnings(),
+                processes_may_be_replaced(),
                 following(len(work), lambda place, done: advance(work[place], done)) as fractions,
             ):
-                # loky replaces a process that holds much, such as a data set, and takes that for a
-                # leak. Nothing is lost by it.
-                warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
                 for place, history in parallel(
                     job(place, *one, os.getpid(), fractions) for place, one in enumerate(work)
                 ):
@@ -174,6 +171,17 @@ class DaskEngine:
             ) from error
         with client:
             yield dask, client
+
+
+@contextmanager
+def processes_may_be_replaced() -> Iterator[None]:
+    """Within, loky's warning is not shown that it replaces a process which holds much.
+
+    It takes a data set for a leak. Nothing is lost by it.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+        yield
 
 
 def make_engine(name: str, *, jobs: int = 1, scheduler: str | None = None) -> Engine:
