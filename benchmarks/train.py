@@ -29,9 +29,10 @@ from torch.nn.utils import vector_to_parameters
 
 import sojourn as sj
 from sojourn.rules import Arrival, GeneralizedAsyncSGD, ServerState
-from sojourn.train import Problem, train
-from sojourn.train.data import load_dataset
-from sojourn.train.models import build_model
+from sojourn.train import Problem
+from sojourn.train.data.sets import load_dataset
+from sojourn.train.experiment.models import build_model
+from sojourn.train.replay.replay import replay
 
 FLOWER = ("flwr[simulation]==1.41.0", "torch==2.13.0", "numpy")
 CLIENTS, CONCURRENCY = 20, 100
@@ -102,7 +103,7 @@ def replay(
     rule: GeneralizedAsyncSGD | None = None,
 ) -> sj.History:
     """Train without evaluation, but for the first row and the last."""
-    return train(
+    return replay(
         schedule,
         problem,
         rule or GeneralizedAsyncSGD(),
@@ -230,7 +231,7 @@ def evaluation() -> Iterator[Verdict]:
 
         problem.evaluate = timed
         begin = time.perf_counter()
-        train(schedule_of(rounds), problem, GeneralizedAsyncSGD(), learning_rate=0.01, seed=1)
+        replay(schedule_of(rounds), problem, GeneralizedAsyncSGD(), learning_rate=0.01, seed=1)
         share = sum(spent) / (time.perf_counter() - begin)
         yield (
             share <= 0.1,

@@ -40,7 +40,7 @@ def world(path):
 
 
 @client_app.train()
-def train(message, context):
+def replay(message, context):
     task = message.content["task"]
     model, x, y = world(task["data"])
     size = len(y) // CLIENTS

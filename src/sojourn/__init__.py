@@ -4,6 +4,19 @@ Names are imported when they are first used, so that ``import sojourn`` costs mi
 public, and where it lives, stands in ``__init__.pyi``.
 """
 
+from typing import Any
+
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _attribute(name)
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            from sojourn.errors import MissingExtra
+
+            raise MissingExtra(error.name, extra="train") from error
+        raise

@@ -1,4 +1,4 @@
-from . import train as train
+from . import rules as rules, train as train
 from .bounds import (
     Bound as Bound,
     Horizon as Horizon,
@@ -57,4 +57,5 @@ from .simulation.replicate import replicate as replicate
 from .simulation.schedule import Schedule as Schedule
 from .simulation.simulate import simulate as simulate
 from .simulation.traces import read_trace as read_trace
+from .train.replay.replay import replay as replay
 from .version import __version__ as __version__

@@ -15,9 +15,9 @@ from rich.console import Console
 import sojourn as sj
 from sojourn.cli.train import _show
 from sojourn.history import History
-from sojourn.train.engines import LocalEngine
-from sojourn.train.experiment import Experiment
-from sojourn.train.run import run_experiment
+from sojourn.train.experiment.engines import LocalEngine
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.run import run_experiment
 
 EXPERIMENT = """
 fleet = "three-clusters"

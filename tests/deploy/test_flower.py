@@ -17,7 +17,7 @@ from sojourn.deploy.local import LocalFlower
 from sojourn.network import Fleet, Network
 from sojourn.rules import GeneralizedAsyncSGD
 from sojourn.simulation.simulate import simulate
-from sojourn.train import train
+from sojourn.train.replay.replay import replay
 from tests.deploy import digits_task
 from tests.deploy.flower_sessions import (
     LEARNING_RATE,
@@ -120,7 +120,7 @@ def virtual_accuracies(seconds: list[float], updates: int) -> list[float]:
     problem = digits_task.problem(3, 0)
     network = Network(Fleet(1 / np.array(seconds)), [1 / 3] * 3, CONCURRENCY)
     return [
-        train(
+        replay(
             simulate(network, rounds=updates, seed=seed),
             problem,
             GeneralizedAsyncSGD(),

@@ -15,7 +15,7 @@ from sojourn.deploy.settings import read_settings
 from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.network import Fleet
-from sojourn.train.experiment import Experiment
+from sojourn.train.experiment.experiment import Experiment
 from tests.deploy.test_gridserver import SECONDS, Deployment, problem
 from tests.deploy.test_settings import LEAST
 

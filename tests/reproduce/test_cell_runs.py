@@ -13,8 +13,8 @@ from sojourn.reproduce.estimate import estimated_seconds, in_words
 from sojourn.reproduce.pool import run_cells
 from sojourn.reproduce.settings import Settings, Size, TrainingCell
 from sojourn.reproduce.training import Missing
-from sojourn.train.engines import LocalEngine, Work
-from sojourn.train.world import build_problem
+from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.engines import LocalEngine, Work
 
 STRATEGIES = ("uniform", "g-optimal", "plan")
 

@@ -23,7 +23,7 @@ def without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No data set of the paper is found."""
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("SOJOURN_DATA", str(tmp_path / "empty"))
-    monkeypatch.setattr("sojourn.train.data.DEBIAN_ROOT", tmp_path / "empty")
+    monkeypatch.setattr("sojourn.train.data.sets.DEBIAN_ROOT", tmp_path / "empty")
 
 
 @pytest.mark.usefixtures("without_data")

@@ -6,7 +6,7 @@ from torch import nn
 
 from sojourn.network import Fleet, Network, uniform_routing
 from sojourn.simulation.simulate import simulate
-from sojourn.train.problem import Problem
+from sojourn.train.replay.problem import Problem
 
 CLASSES = 3
 

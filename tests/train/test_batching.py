@@ -7,7 +7,8 @@ from torch import nn
 
 from sojourn.errors import InvalidInput
 from sojourn.rules import FedAsync, FedBuff, GeneralizedAsyncSGD
-from sojourn.train import batching, stacked, train
+from sojourn.train.replay import gradients as work
+from sojourn.train.replay.replay import replay
 from tests.train.small import CLASSES, perceptron, samples, small_problem, small_schedule
 
 ROUTING = [0.1, 0.2, 0.3, 0.4]
@@ -29,7 +30,7 @@ def test_after_200_rounds_the_weights_agree(rule, dtype, tolerance):
         concurrency=40, rounds=200, routing=ROUTING, work=float(rule.local_steps)
     )
     runs = [
-        train(schedule, problem, rule, learning_rate=0.05, seed=9, batched=batched)
+        replay(schedule, problem, rule, learning_rate=0.05, seed=9, batched=batched)
         for batched in (True, False)
     ]
     assert 0 < distance(runs[0].weights, runs[1].weights) < tolerance
@@ -123,8 +124,8 @@ def tied():
 )
 def test_stacked_gradients_are_those_of_each_task(model, shape, dense, loss):
     problem = small_problem(model=model().double(), dtype=torch.float64, shape=shape, loss=loss)
-    gradients = stacked.stacked_gradients(problem)
-    assert isinstance(gradients, stacked._DenseGradients) == bool(dense)
+    gradients = work.stacked_gradients(problem)
+    assert isinstance(gradients, work._DenseGradients) == bool(dense)
     weights = [problem.initial_weights() + 0.1 * i for i in range(3)]
     tasks = [(0, 0), (3, 1), (2, 7)]
     losses, together = gradients(torch.stack(weights), *problem.stacked_batches(tasks, 5))
@@ -137,20 +138,20 @@ def test_stacked_gradients_are_those_of_each_task(model, shape, dense, loss):
 def test_a_linear_layer_on_the_last_of_several_dimensions_is_not_mistaken_for_a_flat_one():
     model = nn.Sequential(nn.Linear(3, 4), nn.Flatten(), nn.Linear(8, CLASSES))
     problem = small_problem(model=model, shape=(2, 3))
-    assert isinstance(stacked.stacked_gradients(problem), stacked._VectorizedGradients)
+    assert isinstance(work.stacked_gradients(problem), work._VectorizedGradients)
 
 
 def test_models_that_draw_random_numbers_are_run_one_by_one():
     model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, CLASSES))
     problem, schedule = small_problem(model=model), small_schedule(rounds=100)
-    assert stacked.stacked_gradients(problem) is None
+    assert work.stacked_gradients(problem) is None
     options = {"learning_rate": 0.1, "seed": 1}
     rule = GeneralizedAsyncSGD()
-    by_choice = train(schedule, problem, rule, **options)
-    plain = train(schedule, problem, rule, batched=False, **options)
+    by_choice = replay(schedule, problem, rule, **options)
+    plain = replay(schedule, problem, rule, batched=False, **options)
     assert np.array_equal(by_choice.weights, plain.weights)
     with pytest.raises(InvalidInput, match="cannot be computed together"):
-        train(schedule, problem, rule, batched=True, **options)
+        replay(schedule, problem, rule, batched=True, **options)
 
 
 class Branching(nn.Module):
@@ -180,8 +181,8 @@ def counting_loss(outputs, y):
 )
 def test_what_vmap_cannot_run_is_run_one_by_one(model, loss):
     problem = small_problem(model=model(), loss=loss)
-    assert stacked.stacked_gradients(problem) is None
-    history = train(
+    assert work.stacked_gradients(problem) is None
+    history = replay(
         small_schedule(rounds=50), problem, GeneralizedAsyncSGD(), learning_rate=0.1, seed=1
     )
     assert history.provenance["inputs"]["batched"] is False
@@ -192,7 +193,7 @@ class Clock:
 
     def __init__(self, monkeypatch, plain, together):
         self.now = 0.0
-        monkeypatch.setattr(batching.time, "thread_time", lambda: self.now)
+        monkeypatch.setattr(work.time, "thread_time", lambda: self.now)
         self.ways = [self.way(plain), self.way(together)]
 
     def way(self, seconds):
@@ -212,21 +213,21 @@ class Clock:
 @pytest.mark.parametrize(("together", "chosen"), [(0.5, True), (0.84, True), (0.9, False)])
 def test_the_faster_way_is_chosen_on_the_first_runs(monkeypatch, together, chosen):
     clock = Clock(monkeypatch, plain=0.001, together=0.001 * together)
-    workers = batching.Workers(*clock.ways, None)
+    workers = work.Workers(*clock.ways, None)
     runs = 0
     while workers.batched is None:
         assert len(list(workers.results([None] * 8))) == 8
         runs += 1
     assert workers.batched is chosen
-    assert runs == 2 * (batching.TRIAL_ROUNDS + 1) + 1
+    assert runs == 2 * (work.TRIAL_ROUNDS + 1) + 1
     before = clock.ways[chosen].tasks
     list(workers.results([None] * 8))
     assert clock.ways[chosen].tasks == before + 8
 
 
 def test_heavy_tasks_are_not_tried_together(monkeypatch):
-    clock = Clock(monkeypatch, plain=2 * batching.HEAVY_TASK, together=0.0)
-    workers = batching.Workers(*clock.ways, None)
+    clock = Clock(monkeypatch, plain=2 * work.HEAVY_TASK, together=0.0)
+    workers = work.Workers(*clock.ways, None)
     for _ in range(2):
         list(workers.results([None] * 8))
     assert workers.batched is False
@@ -239,11 +240,11 @@ def test_the_first_run_may_compile_and_does_not_decide(monkeypatch):
 
     def compiling(tasks):
         if not clock.ways[0].tasks:
-            clock.now += 100 * batching.HEAVY_TASK * len(tasks)
+            clock.now += 100 * work.HEAVY_TASK * len(tasks)
         return plain(tasks)
 
     clock.ways[0].results = compiling
-    workers = batching.Workers(*clock.ways, None)
+    workers = work.Workers(*clock.ways, None)
     while workers.batched is None:
         list(workers.results([None] * 8))
     assert workers.batched is True
@@ -251,15 +252,15 @@ def test_the_first_run_may_compile_and_does_not_decide(monkeypatch):
 
 def test_short_runs_are_never_stacked(monkeypatch):
     clock = Clock(monkeypatch, plain=1.0, together=0.1)
-    workers = batching.Workers(*clock.ways, True)
-    list(workers.results([None] * (batching.SHORTEST_RUN - 1)))
+    workers = work.Workers(*clock.ways, True)
+    list(workers.results([None] * (work.SHORTEST_RUN - 1)))
     assert clock.ways[1].tasks == 0
 
 
 def test_a_schedule_of_short_runs_only_is_settled_too(monkeypatch):
     clock = Clock(monkeypatch, plain=1.0, together=0.1)
-    workers = batching.Workers(*clock.ways, None)
-    for _ in range(batching.LONGEST_TRIAL + 1):
+    workers = work.Workers(*clock.ways, None)
+    for _ in range(work.LONGEST_TRIAL + 1):
         list(workers.results([None]))
     assert workers.batched is False
     assert clock.ways[1].tasks == 0
@@ -270,8 +271,8 @@ def test_the_choice_does_not_change_what_is_learned():
     schedule = small_schedule(concurrency=40, rounds=600)
     rule = GeneralizedAsyncSGD()
     options = {"learning_rate": 0.05, "seed": 9}
-    chosen = train(schedule, problem, rule, **options)
-    plain = train(schedule, problem, rule, batched=False, **options)
+    chosen = replay(schedule, problem, rule, **options)
+    plain = replay(schedule, problem, rule, batched=False, **options)
     assert distance(chosen.weights, plain.weights) < 1e-12
 
 
@@ -279,11 +280,11 @@ def test_float_targets_use_the_loss_given():
     generator = torch.Generator().manual_seed(1)
     x, _ = samples(30, generator, dtype=torch.float64)
     y = torch.randn(30, 2, generator=generator, dtype=torch.float64)
-    from sojourn.train.problem import Problem
+    from sojourn.train.replay.problem import Problem
 
     model = nn.Linear(6, 2).double()
     problem = Problem(model, [(x, y)], (x, y), nn.functional.mse_loss, batch_size=5)
-    gradients = stacked.stacked_gradients(problem)
+    gradients = work.stacked_gradients(problem)
     weights = problem.initial_weights()
     _, together = gradients(
         weights.expand(2, -1).contiguous(), *problem.stacked_batches([(0, 0), (0, 1)], 1)

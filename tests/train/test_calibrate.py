@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from sojourn.errors import InvalidInput
 from sojourn.train import Problem
-from sojourn.train.calibrate import calibrate, gradient_moments, smoothness, train_loss
+from sojourn.train.experiment.calibrate import calibrate, gradient_moments, smoothness, train_loss
 
 DOUBLE = torch.float64
 

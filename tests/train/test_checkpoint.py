@@ -15,9 +15,10 @@ from torch import nn
 
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.rules import RULES, AsyncSGD, FedBuff, GeneralizedAsyncSGD, ServerState
-from sojourn.train import Checkpoint, train
-from sojourn.train.checkpoint import CheckpointFile, digest
-from sojourn.train.position import Position, Version
+from sojourn.train import Checkpoint
+from sojourn.train.replay.checkpoint import CheckpointFile, digest
+from sojourn.train.replay.replay import replay
+from sojourn.train.replay.state import Position, Version
 from tests.train.small import perceptron, small_problem, small_schedule
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ def run(path=None, *, rule=None, batched=False, progress=False, rounds=400, **ch
     schedule = small_schedule(concurrency=4, rounds=rounds, policy=rule.policy)
     options = {"learning_rate": 0.1, "seed": 1, "evaluate_every": 30, **changes}
     checkpoint = None if path is None else Checkpoint(path, seconds=0.0)
-    return train(
+    return replay(
         schedule,
         small_problem(),
         rule,
@@ -57,8 +58,8 @@ def records(history):
 
 def interrupted(path, monkeypatch, **options):
     """Break a run off on its way, and say in which round its checkpoint is."""
-    monkeypatch.setattr("sojourn.train.replay.SECONDS_PER_PROGRESS", 0.0)
-    monkeypatch.setattr("sojourn.train.checkpoint.LEAST_SECONDS_PER_WRITE", 0.0)
+    monkeypatch.setattr("sojourn.train.replay.replay.SECONDS_PER_PROGRESS", 0.0)
+    monkeypatch.setattr("sojourn.train.replay.checkpoint.LEAST_SECONDS_PER_WRITE", 0.0)
     with pytest.raises(Interrupted):
         run(path, progress=interrupt_after(100), **options)
 
@@ -80,13 +81,13 @@ def test_an_interrupted_run_goes_on_to_the_same_history(tmp_path, monkeypatch, n
 
 def test_the_choice_between_plain_and_batched_is_kept(tmp_path, monkeypatch):
     path = tmp_path / "run.checkpoint"
-    monkeypatch.setattr("sojourn.train.batching.TRIAL_ROUNDS", 1)
-    monkeypatch.setattr("sojourn.train.batching.SHORTEST_RUN", 2)
-    monkeypatch.setattr("sojourn.train.batching.HEAVY_TASK", float("inf"))
-    monkeypatch.setattr("sojourn.train.batching.WORTHWHILE", float("inf"))
+    monkeypatch.setattr("sojourn.train.replay.gradients.TRIAL_ROUNDS", 1)
+    monkeypatch.setattr("sojourn.train.replay.gradients.SHORTEST_RUN", 2)
+    monkeypatch.setattr("sojourn.train.replay.gradients.HEAVY_TASK", float("inf"))
+    monkeypatch.setattr("sojourn.train.replay.gradients.WORTHWHILE", float("inf"))
     interrupted(path, monkeypatch, batched=None)
     whole = run(batched=None)
-    monkeypatch.setattr("sojourn.train.batching.WORTHWHILE", 0.0)
+    monkeypatch.setattr("sojourn.train.replay.gradients.WORTHWHILE", 0.0)
     resumed = run(path, batched=None)
     assert resumed.provenance["inputs"]["batched"] is True
     assert records(resumed) == records(whole)
@@ -130,9 +131,9 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path, change, what):
 def test_another_problem_is_refused(tmp_path):
     path, schedule = tmp_path / "run.checkpoint", small_schedule(rounds=10)
     options = {"learning_rate": 0.1, "seed": 1, "evaluate_every": 5, "checkpoint": path}
-    train(schedule, small_problem(), AsyncSGD(), **options)
+    replay(schedule, small_problem(), AsyncSGD(), **options)
     with pytest.raises(InvalidFile, match="its problem differs"):
-        train(schedule, small_problem(batch_size=9), AsyncSGD(), **options)
+        replay(schedule, small_problem(batch_size=9), AsyncSGD(), **options)
 
 
 def with_activation(activation):
@@ -158,11 +159,11 @@ def shifted(x, generator):
 def test_what_does_not_show_in_the_weights_is_not_changed_either(tmp_path, change):
     path, schedule = tmp_path / "run.checkpoint", small_schedule(rounds=10)
     options = {"learning_rate": 0.1, "seed": 1, "evaluate_every": 5, "checkpoint": path}
-    train(schedule, small_problem(loss=nn.CrossEntropyLoss()), AsyncSGD(), **options)
-    train(schedule, small_problem(loss=nn.CrossEntropyLoss()), AsyncSGD(), **options)
+    replay(schedule, small_problem(loss=nn.CrossEntropyLoss()), AsyncSGD(), **options)
+    replay(schedule, small_problem(loss=nn.CrossEntropyLoss()), AsyncSGD(), **options)
     with pytest.raises(InvalidFile, match="its problem differs"):
         other = small_problem(**{"loss": nn.CrossEntropyLoss(), **change})
-        train(schedule, other, AsyncSGD(), **options)
+        replay(schedule, other, AsyncSGD(), **options)
 
 
 @pytest.mark.parametrize("spoil", ["truncate", "text", "pickle", "pickled array", "empty"])
@@ -197,7 +198,7 @@ class Wall:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr("sojourn.train.checkpoint.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("sojourn.train.replay.checkpoint.time.monotonic", lambda: self.now)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,7 @@ def test_writes_are_spaced_and_leave_no_other_file(tmp_path, monkeypatch, takes,
         wall.now += takes
         whole(*args, **kwargs)
 
-    monkeypatch.setattr("sojourn.train.checkpoint.np.savez", writing)
+    monkeypatch.setattr("sojourn.train.replay.checkpoint.np.savez", writing)
     file = CheckpointFile(Checkpoint(path), {})
     weights = np.zeros(2)
     wall.now = 29.9
@@ -237,7 +238,7 @@ def test_shared_weights_are_kept_once(tmp_path):
     path = tmp_path / "run.checkpoint"
     schedule = small_schedule(concurrency=30, rounds=50)
     rule = FedBuff(buffer_size=1000)
-    train(schedule, small_problem(), rule, learning_rate=0.1, seed=1, checkpoint=path)
+    replay(schedule, small_problem(), rule, learning_rate=0.1, seed=1, checkpoint=path)
     with np.load(path) as archive:
         assert len(archive["vectors"]) == 2
 
@@ -263,7 +264,7 @@ long_run(sys.argv[1], advance)
 
 def long_run(path=None, progress=False):
     torch.set_num_threads(1)
-    return train(
+    return replay(
         small_schedule(concurrency=40, rounds=1500),
         small_problem(),
         GeneralizedAsyncSGD(),

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from sojourn.errors import DataNotFound, InvalidFile, InvalidInput, UnknownName
-from sojourn.train import data
-from sojourn.train.augment import CropAndFlip
-from sojourn.train.cifar import CifarFile, read_binary, read_pickled
-from sojourn.train.data import load_dataset
-from sojourn.train.idx import idx_header, read_idx
+from sojourn.train.data import sets as data
+from sojourn.train.data.augment import CropAndFlip
+from sojourn.train.data.formats import CifarFile, idx_header, read_binary, read_idx, read_pickled
+from sojourn.train.data.sets import load_dataset
 
 TRAIN_IMAGES = "train-images-idx3-ubyte.gz"
 

@@ -20,11 +20,10 @@ from joblib.externals.loky import get_reusable_executor, process_executor
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, SojournError, UnknownName
 from sojourn.history import History
-from sojourn.train.cells import Cell, run_cell
-from sojourn.train.engines import DaskEngine, LocalEngine, make_engine
-from sojourn.train.experiment import Experiment, experiment_from_table
-from sojourn.train.fractions import following, note
-from sojourn.train.run import prepare_folder, run_experiment
+from sojourn.train.experiment.cells import Cell, run_cell
+from sojourn.train.experiment.engines import DaskEngine, LocalEngine, following, make_engine, note
+from sojourn.train.experiment.experiment import Experiment, experiment_from_table
+from sojourn.train.experiment.run import prepare_folder, run_experiment
 
 
 def small(folder, **changes):
@@ -69,7 +68,7 @@ def test_processes_give_the_same_histories_as_one(tmp_path):
 
 
 def test_progress_of_other_processes_is_heard_while_they_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("sojourn.train.fractions.SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr("sojourn.train.experiment.engines.SECONDS_BETWEEN_LOOKS", 0.01)
     heard = []
     with following(2, lambda place, done: heard.append((place, done))) as path:
         tell = note(path, 1)
@@ -139,7 +138,7 @@ def test_engines_by_name():
 
 
 def test_a_scheduler_that_does_not_answer_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("sojourn.train.engines.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("sojourn.train.experiment.engines.CONNECT_SECONDS", 1)
     with pytest.raises(InvalidInput, match=r"no Dask scheduler answers at 'tcp://127.0.0.1:1'"):
         run_experiment(small(tmp_path), tmp_path / "out", DaskEngine("tcp://127.0.0.1:1"))
     assert not (tmp_path / "out").exists()
@@ -163,17 +162,17 @@ def test_a_mistake_leaves_no_folder_behind(tmp_path, monkeypatch, changes, messa
 
 def test_one_choice_between_plain_and_batched_for_all_runs(tmp_path, monkeypatch):
     """Made for the first run, kept in the folder, and the same for a run made up for later."""
-    monkeypatch.setattr("sojourn.train.batching.TRIAL_ROUNDS", 1)
-    monkeypatch.setattr("sojourn.train.batching.SHORTEST_RUN", 2)
-    monkeypatch.setattr("sojourn.train.batching.HEAVY_TASK", float("inf"))
-    monkeypatch.setattr("sojourn.train.batching.WORTHWHILE", float("inf"))
+    monkeypatch.setattr("sojourn.train.replay.gradients.TRIAL_ROUNDS", 1)
+    monkeypatch.setattr("sojourn.train.replay.gradients.SHORTEST_RUN", 2)
+    monkeypatch.setattr("sojourn.train.replay.gradients.HEAVY_TASK", float("inf"))
+    monkeypatch.setattr("sojourn.train.replay.gradients.WORTHWHILE", float("inf"))
     experiment, folder = small(tmp_path, rounds=60, batched=None), tmp_path / "out"
     summary = run_experiment(experiment, folder, LocalEngine())
     assert summary["provenance"]["inputs"]["experiment"]["batched"] is True
     assert Experiment.read(folder / "experiment.toml").batched is True
     before = (folder / "history.jsonl").read_bytes()
     max((folder / "cells").iterdir()).unlink()
-    monkeypatch.setattr("sojourn.train.batching.WORTHWHILE", 0.0)
+    monkeypatch.setattr("sojourn.train.replay.gradients.WORTHWHILE", 0.0)
     run_experiment(experiment, folder, LocalEngine(), resume=True)
     assert (folder / "history.jsonl").read_bytes() == before
     run_experiment(experiment, tmp_path / "other", LocalEngine())

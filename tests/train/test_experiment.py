@@ -18,13 +18,13 @@ from sojourn.history import History
 from sojourn.network import ROUTINGS
 from sojourn.rules import RULES, FedBuff
 from sojourn.simulation.runs import POLICIES
-from sojourn.train.cells import Cell, run_cell
-from sojourn.train.engines import LocalEngine
-from sojourn.train.experiment import Experiment, experiment_from_table
-from sojourn.train.run import run_experiment
-from sojourn.train.strategy import file_name
-from sojourn.train.summary import best_learning_rate, mean_and_error, summarize_strategy
-from sojourn.train.world import build_problem
+from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.cells import Cell, run_cell
+from sojourn.train.experiment.engines import LocalEngine
+from sojourn.train.experiment.experiment import Experiment, experiment_from_table
+from sojourn.train.experiment.run import run_experiment
+from sojourn.train.experiment.strategy import file_name
+from sojourn.train.experiment.summary import best_learning_rate, mean_and_error, summarize_strategy
 
 SMALL = {
     "fleet": "three-clusters",

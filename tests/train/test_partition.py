@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.train.partition import (
+from sojourn.train.data.partition import (
     dirichlet,
     labels_each,
     make_partition,

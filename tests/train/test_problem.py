@@ -10,8 +10,8 @@ from scipy import stats
 from torch import nn
 
 from sojourn.errors import InvalidInput
-from sojourn.train.batches import BLOCK, Batches
-from sojourn.train.problem import Problem
+from sojourn.train.replay.batches import BLOCK, Batches
+from sojourn.train.replay.problem import Problem
 from tests.train.small import CLASSES, perceptron, small_problem
 
 
@@ -88,7 +88,7 @@ def test_evaluation_is_the_mean_over_the_whole_test_set(monkeypatch):
     outputs = problem.trained_model(weights)(x).detach()
     loss = float(nn.functional.cross_entropy(outputs, y))
     accuracy = float((outputs.argmax(1) == y).double().mean())
-    monkeypatch.setattr("sojourn.train.problem.EVALUATION_CHUNK", 7)
+    monkeypatch.setattr("sojourn.train.replay.problem.EVALUATION_CHUNK", 7)
     assert problem.evaluate(weights) == pytest.approx((loss, accuracy), rel=1e-12)
 
 

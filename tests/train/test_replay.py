@@ -19,8 +19,9 @@ from sojourn.rules import (
     MinibatchSGD,
     Ringmaster,
 )
-from sojourn.train import evaluation_spacing, train
-from sojourn.train.order import last_uses, run_end, task_ordinals
+from sojourn.train import evaluation_spacing
+from sojourn.train.replay.replay import Replay, replay
+from sojourn.train.replay.state import last_uses, run_end, task_ordinals
 from tests.reference.async_sgd import batch_gradient, generalized_async_sgd
 from tests.train.small import perceptron, small_problem, small_schedule
 
@@ -41,7 +42,7 @@ def literal_weights(problem, schedule, *, seed, dtype):
 def test_the_plain_replay_is_the_papers_algorithm_to_the_bit(dtype, law):
     problem = small_problem(dtype=dtype)
     schedule = small_schedule(routing=ROUTING, law=law)
-    history = train(
+    history = replay(
         schedule, problem, GeneralizedAsyncSGD(), learning_rate=0.05, seed=9, batched=False
     )
     literal = literal_weights(problem, schedule, seed=9, dtype=dtype)
@@ -51,7 +52,7 @@ def test_the_plain_replay_is_the_papers_algorithm_to_the_bit(dtype, law):
 
 def test_every_row_is_the_model_of_its_round():
     problem, schedule = small_problem(), small_schedule(routing=ROUTING)
-    history = train(
+    history = replay(
         schedule,
         problem,
         GeneralizedAsyncSGD(),
@@ -78,9 +79,7 @@ def test_versions_are_kept_no_longer_than_tasks_in_flight_need_them(monkeypatch)
     apply = GeneralizedAsyncSGD.apply
     positions = []
 
-    from sojourn.train import replay
-
-    beginning = replay.Replay.beginning
+    beginning = Replay.beginning
 
     def remember(self, batched):
         positions.append(beginning(self, batched))
@@ -90,9 +89,9 @@ def test_versions_are_kept_no_longer_than_tasks_in_flight_need_them(monkeypatch)
         alive.append(len(positions[0].live))
         return apply(self, *args, **kwargs)
 
-    monkeypatch.setattr(replay.Replay, "beginning", remember)
+    monkeypatch.setattr(Replay, "beginning", remember)
     monkeypatch.setattr(GeneralizedAsyncSGD, "apply", count)
-    train(
+    replay(
         schedule,
         small_problem(),
         GeneralizedAsyncSGD(),
@@ -109,7 +108,7 @@ def test_every_rule_learns_under_its_own_policy(name):
     rule = RULES[name]()
     problem = small_problem()
     schedule = small_schedule(concurrency=4, rounds=400, policy=rule.policy)
-    history = train(schedule, problem, rule, learning_rate=0.1, seed=1)
+    history = replay(schedule, problem, rule, learning_rate=0.1, seed=1)
     assert history.test_loss[-1] < history.test_loss[0]
     assert history.strategy == name
     assert history.gradients[-1] == 400
@@ -118,15 +117,15 @@ def test_every_rule_learns_under_its_own_policy(name):
 
 def test_a_buffer_makes_versions_only_when_it_is_emptied():
     problem, schedule = small_problem(), small_schedule(rounds=205)
-    history = train(schedule, problem, FedBuff(buffer_size=10), learning_rate=0.1, seed=1)
+    history = replay(schedule, problem, FedBuff(buffer_size=10), learning_rate=0.1, seed=1)
     assert history.updates[-1] == 20
     assert history.staleness[-1] < schedule.relative_delay.mean() / 5
 
 
 def test_synchronous_rules_make_one_version_per_cohort_and_are_never_stale():
     schedule = small_schedule(concurrency=4, rounds=200, policy="synchronous")
-    gradient = train(schedule, small_problem(), MinibatchSGD(), learning_rate=0.1, seed=1)
-    model = train(schedule, small_problem(), FedAvg(), learning_rate=0.1, seed=1)
+    gradient = replay(schedule, small_problem(), MinibatchSGD(), learning_rate=0.1, seed=1)
+    model = replay(schedule, small_problem(), FedAvg(), learning_rate=0.1, seed=1)
     for history in (gradient, model):
         assert history.updates[-1] == 50
         assert set(history.staleness[1:]) == {0.0}
@@ -136,7 +135,7 @@ def test_synchronous_rules_make_one_version_per_cohort_and_are_never_stale():
 
 def test_gradients_thrown_away_are_counted_as_computed():
     schedule = small_schedule(rounds=200)
-    history = train(
+    history = replay(
         schedule, small_problem(), Ringmaster(max_staleness=5), learning_rate=0.1, seed=1
     )
     assert history.gradients[-1] == 200
@@ -147,10 +146,10 @@ def test_gradients_thrown_away_are_counted_as_computed():
 def test_local_steps_cost_local_steps():
     rule, problem = FedBuff(local_steps=3), small_problem()
     schedule = small_schedule(rounds=60, work=3.0)
-    history = train(schedule, problem, rule, learning_rate=0.1, seed=1)
+    history = replay(schedule, problem, rule, learning_rate=0.1, seed=1)
     assert history.gradients[-1] == 180
     with pytest.raises(InvalidInput, match="simulate with work=3"):
-        train(small_schedule(rounds=60), problem, rule, learning_rate=0.1, seed=1)
+        replay(small_schedule(rounds=60), problem, rule, learning_rate=0.1, seed=1)
 
 
 def test_strategies_see_the_same_batches():
@@ -163,7 +162,7 @@ def test_strategies_see_the_same_batches():
             (client, number), batch(client, number, seed)
         )
         schedule = small_schedule(concurrency=concurrency, rounds=100)
-        train(schedule, problem, AsyncSGD(), learning_rate=0.1, seed=4, batched=False)
+        replay(schedule, problem, AsyncSGD(), learning_rate=0.1, seed=4, batched=False)
         seen.append(calls)
     shared = set(seen[0]) & set(seen[1])
     assert len(shared) > 50
@@ -172,7 +171,7 @@ def test_strategies_see_the_same_batches():
 
 def test_a_learning_rate_that_diverges_ends_the_run_and_keeps_its_rows():
     problem, schedule = small_problem(), small_schedule()
-    history = train(schedule, problem, AsyncSGD(), learning_rate=1e30, seed=1, evaluate_every=1)
+    history = replay(schedule, problem, AsyncSGD(), learning_rate=1e30, seed=1, evaluate_every=1)
     assert history.diverged_at is not None
     assert 1 <= history.diverged_at < 200
     assert history.rows >= 1
@@ -182,7 +181,7 @@ def test_a_learning_rate_that_diverges_ends_the_run_and_keeps_its_rows():
 
 def test_progress_is_told_to_the_end():
     calls = []
-    train(
+    replay(
         small_schedule(),
         small_problem(),
         AsyncSGD(),
@@ -195,7 +194,7 @@ def test_progress_is_told_to_the_end():
 
 
 def test_the_bar_is_quiet_when_not_on_a_terminal(capfd):
-    train(
+    replay(
         small_schedule(rounds=20),
         small_problem(),
         AsyncSGD(),
@@ -206,15 +205,15 @@ def test_the_bar_is_quiet_when_not_on_a_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_package_can_be_called():
-    history = sj.train(
+def test_replay_is_a_public_name():
+    history = sj.replay(
         small_schedule(rounds=20), small_problem(), AsyncSGD(), learning_rate=0.1, seed=1
     )
     assert history.provenance["inputs"]["rule"] == {"name": "async-sgd"}
 
 
 def test_looking_at_the_package_does_not_import_torch():
-    code = "import sojourn, sys; callable(sojourn.train) or exit(1); print('torch' in sys.modules)"
+    code = "import sojourn, sys; sojourn.train; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -231,12 +230,12 @@ def test_looking_at_the_package_does_not_import_torch():
 def test_wrong_options_are_refused(options, words):
     given = {"learning_rate": 0.1, "seed": 1, **options}
     with pytest.raises(InvalidInput, match=words):
-        train(small_schedule(rounds=5), small_problem(), AsyncSGD(), **given)
+        replay(small_schedule(rounds=5), small_problem(), AsyncSGD(), **given)
 
 
 def test_a_problem_of_another_fleet_is_refused():
     with pytest.raises(InvalidInput, match="data for 3 clients, but the schedule is of 4"):
-        train(
+        replay(
             small_schedule(rounds=5),
             small_problem(clients=3),
             AsyncSGD(),
@@ -268,14 +267,14 @@ def test_a_slow_strategy_is_seen_ten_times():
     x, y = torch.zeros(5000, 6), torch.zeros(5000, dtype=torch.long)
     problem = small_problem()
     problem.test_set = x, y
-    history = train(small_schedule(rounds=40), problem, AsyncSGD(), learning_rate=0.1, seed=1)
+    history = replay(small_schedule(rounds=40), problem, AsyncSGD(), learning_rate=0.1, seed=1)
     assert history.rows == 1 + 10
 
 
 def test_a_numpy_learning_rate_keeps_single_precision():
     for rule in (GeneralizedAsyncSGD(), FedBuff(buffer_size=2)):
         plain, numpy = (
-            train(small_schedule(rounds=30), small_problem(), rule, learning_rate=rate, seed=1)
+            replay(small_schedule(rounds=30), small_problem(), rule, learning_rate=rate, seed=1)
             for rate in (0.1, np.float64(0.1))
         )
         assert numpy.weights.dtype == np.float32
@@ -292,8 +291,8 @@ def test_a_rule_of_ones_own_trains():
             return state.updated(state.weights - learning_rate * arrival.update)
 
     options = {"learning_rate": 0.1, "seed": 1, "batched": False}
-    own = train(small_schedule(rounds=30), small_problem(), Own(), **options)
-    plain = train(small_schedule(rounds=30), small_problem(), AsyncSGD(), **options)
+    own = replay(small_schedule(rounds=30), small_problem(), Own(), **options)
+    plain = replay(small_schedule(rounds=30), small_problem(), AsyncSGD(), **options)
     assert own.provenance["inputs"]["rule"] == {"name": "own"}
     np.testing.assert_allclose(own.weights, plain.weights, rtol=1e-5)
 
@@ -301,9 +300,9 @@ def test_a_rule_of_ones_own_trains():
 def test_a_schedule_without_the_routing_is_refused_where_the_rule_divides_by_it():
     schedule = small_schedule(concurrency=4, rounds=5, policy="idle")
     with pytest.raises(InvalidInput, match="divides by the routing probabilities"):
-        train(schedule, small_problem(), GeneralizedAsyncSGD(), learning_rate=0.1, seed=1)
+        replay(schedule, small_problem(), GeneralizedAsyncSGD(), learning_rate=0.1, seed=1)
     with pytest.raises(InvalidInput, match="rule must be a rule"):
-        train(schedule, small_problem(), "async-sgd", learning_rate=0.1, seed=1)
+        replay(schedule, small_problem(), "async-sgd", learning_rate=0.1, seed=1)
 
 
 def test_an_empty_schedule_is_refused():
@@ -311,7 +310,7 @@ def test_an_empty_schedule_is_refused():
     schedule = sj.simulate(network, time=1e-12)
     assert schedule.rounds == 0
     with pytest.raises(InvalidInput, match="no task completes in its time"):
-        train(schedule, small_problem(), AsyncSGD(), learning_rate=0.1, seed=1)
+        replay(schedule, small_problem(), AsyncSGD(), learning_rate=0.1, seed=1)
 
 
 def test_the_order_of_a_schedule_against_its_definition():

@@ -7,7 +7,8 @@ from torch import nn
 from sojourn.network import Fleet, Network
 from sojourn.rules import AsyncSGD, GeneralizedAsyncSGD
 from sojourn.simulation.simulate import simulate
-from sojourn.train import Problem, train
+from sojourn.train import Problem
+from sojourn.train.replay.replay import replay
 
 OPTIMA = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0], [4.0, 8.0]])
 ROUTING = np.array([0.55, 0.25, 0.15, 0.05])
@@ -42,7 +43,7 @@ def long_run_means(rule, *, replicates=20):
     network = Network(Fleet([1.0, 2.0, 3.0, 4.0]), ROUTING, 5)
     return np.array(
         [
-            train(
+            replay(
                 simulate(network, rounds=400, seed=seed),
                 problem,
                 rule,

@@ -13,8 +13,8 @@ from sojourn.cli import app
 from sojourn.cli.inputs import printed
 
 if TYPE_CHECKING:
-    from sojourn.train.calibrate import Calibration, Measurement
-    from sojourn.train.experiment import Experiment
+    from sojourn.train.experiment.calibrate import Calibration, Measurement
+    from sojourn.train.experiment.experiment import Experiment
 
 
 @app.command()
@@ -36,10 +36,10 @@ def calibrate(
 
     from sojourn.files import replacing
     from sojourn.provenance import provenance
-    from sojourn.train.calibrate import calibrate as calibrate_problem
-    from sojourn.train.experiment import Experiment
-    from sojourn.train.threads import threads_for, using_threads
-    from sojourn.train.world import build_problem
+    from sojourn.train.experiment.build import build_problem
+    from sojourn.train.experiment.calibrate import calibrate as calibrate_problem
+    from sojourn.train.experiment.cells import threads_for, using_threads
+    from sojourn.train.experiment.experiment import Experiment
 
     asked = Experiment.read(experiment)
     if data_dir is not None:

@@ -90,10 +90,10 @@ def simulate(
 
     Example: sojourn simulate three-clusters --concurrency 30 --law lognormal --seed 1
     """
+    from sojourn.progress import progress_bar
     from sojourn.provenance import provenance
     from sojourn.simulation.replicate import replicate
     from sojourn.simulation.simulate import simulate as simulate_network
-    from sojourn.train.progress import progress_bar
 
     network = _network(source, concurrency, routing)
     service = _law(law, law_parameter or [], trace, network.fleet)

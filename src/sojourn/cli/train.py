@@ -24,7 +24,7 @@ from sojourn.cli.inputs import printed
 from sojourn.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from sojourn.train.experiment import Experiment
+    from sojourn.train.experiment.experiment import Experiment
 
 INTERRUPTED = 130
 COUNTS = ("updates", "gradients")
@@ -63,9 +63,9 @@ def train(
     """
     import dataclasses
 
-    from sojourn.train.engines import make_engine
-    from sojourn.train.experiment import Experiment
-    from sojourn.train.run import run_experiment
+    from sojourn.train.experiment.engines import make_engine
+    from sojourn.train.experiment.experiment import Experiment
+    from sojourn.train.experiment.run import run_experiment
 
     asked = Experiment.read(experiment)
     if data_dir is not None:
@@ -93,7 +93,7 @@ def train(
 
 def _say_notes(experiment: "Experiment") -> None:
     """Load the data once, so that what is wrong with it is said at once, and what is notable."""
-    from sojourn.train.world import partition_notes
+    from sojourn.train.experiment.build import partition_notes
 
     for note in partition_notes(experiment):
         typer.echo(f"note: {note}", err=True)
@@ -101,8 +101,8 @@ def _say_notes(experiment: "Experiment") -> None:
 
 def _draw_partition(experiment: "Experiment", path: Path) -> None:
     from sojourn.report.partition import draw_partition
-    from sojourn.train.partition import partition_table
-    from sojourn.train.world import dataset, partition_of
+    from sojourn.train.data.partition import partition_table
+    from sojourn.train.experiment.build import dataset, partition_of
 
     if path.suffix not in (".png", ".svg"):
         raise InvalidInput(f"'{path}': the picture must end in .png or .svg")

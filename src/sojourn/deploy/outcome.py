@@ -21,10 +21,11 @@ from sojourn.provenance import provenance
 from sojourn.rules import rule_to_table
 from sojourn.simulation.laws import Law
 from sojourn.simulation.simulate import simulate
-from sojourn.train import Problem, train
-from sojourn.train.experiment import Experiment
-from sojourn.train.strategy import Strategy
-from sojourn.train.summary import summarize, summarize_strategy
+from sojourn.train import Problem
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.strategy import Strategy
+from sojourn.train.experiment.summary import summarize, summarize_strategy
+from sojourn.train.replay.replay import replay
 
 PREDICTED = "predicted"
 
@@ -55,7 +56,7 @@ def predict(
         work=settings.rule.local_steps,
         seed=settings.seed,
     )
-    history = train(
+    history = replay(
         schedule,
         problem,
         settings.rule,

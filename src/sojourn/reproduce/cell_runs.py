@@ -12,9 +12,9 @@ from sojourn.reproduce.settings import Settings, TrainingCell
 from sojourn.reproduce.strategies import network_of, routing_of
 from sojourn.reproduce.training import exponential
 from sojourn.simulation.simulate import simulate
-from sojourn.train.calibrate import calibrate
-from sojourn.train.experiment import Experiment, experiment_from_table
-from sojourn.train.world import build_problem
+from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.calibrate import calibrate
+from sojourn.train.experiment.experiment import Experiment, experiment_from_table
 
 CALIBRATION_SEED = 2_000_000
 

@@ -7,9 +7,9 @@ from typing import Any
 import sojourn as sj
 from sojourn.errors import InvalidInput
 from sojourn.report import write_report
-from sojourn.train.engines import LocalEngine
-from sojourn.train.experiment import Experiment
-from sojourn.train.run import run_experiment
+from sojourn.train.experiment.engines import LocalEngine
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.run import run_experiment
 
 FLEET = "three-clusters"
 CONCURRENCY = 30

@@ -9,9 +9,9 @@ from sojourn.config import Table
 from sojourn.errors import DataNotFound
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
-from sojourn.train.cells import Cell, expected_gradients, kept, run_cell
-from sojourn.train.engines import LocalEngine
-from sojourn.train.experiment import experiment_from_table
+from sojourn.train.experiment.cells import Cell, expected_gradients, kept, run_cell
+from sojourn.train.experiment.engines import LocalEngine
+from sojourn.train.experiment.experiment import experiment_from_table
 
 TRIALS = 2
 

@@ -12,11 +12,11 @@ from sojourn.history import History
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
 from sojourn.reproduce.training import Missing, exponential
-from sojourn.train.cells import Cell, expected_gradients, kept
-from sojourn.train.engines import LocalEngine, Work, processes_may_be_replaced
-from sojourn.train.experiment import Experiment
-from sojourn.train.run import prepare_folder, run_experiment
-from sojourn.train.world import dataset
+from sojourn.train.experiment.build import dataset
+from sojourn.train.experiment.cells import Cell, expected_gradients, kept
+from sojourn.train.experiment.engines import LocalEngine, Work, processes_may_be_replaced
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.run import prepare_folder, run_experiment
 
 Prepared = list[tuple[Path, Experiment]]
 """The experiments of a cell, each with its folder."""

@@ -1,20 +1,14 @@
-"""Training in virtual time: replay a schedule on a PyTorch problem.
+"""Training in virtual time: schedules replayed on PyTorch problems, and experiments made of them.
 
-``sojourn.train`` is a package that can also be called: ``sojourn.train(schedule, problem, rule,
-learning_rate=..., seed=...)`` is `sojourn.train.train`. Its names are imported when they are first
-used, so that looking at ``sojourn.train`` does not import PyTorch.
+Names are imported when they are first used, so that looking at ``sojourn.train`` does not import
+PyTorch.
 """
 
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lazy_loader
 
 from sojourn.errors import MissingExtra
-
-if TYPE_CHECKING:
-    from sojourn.history import History
 
 _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
@@ -26,15 +20,3 @@ def __getattr__(name: str) -> Any:
         if error.name in ("torch", "sklearn", "joblib"):
             raise MissingExtra(error.name, extra="train") from error
         raise
-
-
-class _CallableModule(ModuleType):
-    """The package itself, as a function."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> "History":
-        """Call `sojourn.train.train`."""
-        history: History = __getattr__("train")(*args, **kwargs)
-        return history
-
-
-sys.modules[__name__].__class__ = _CallableModule

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sojourn.errors import DataNotFound, InvalidFile, InvalidInput, MissingExtra, UnknownName
-from sojourn.train.cifar import (
+from sojourn.train.data.formats import (
     CIFAR_10_BINARY,
     CIFAR_10_PICKLED,
     CIFAR_100_BINARY,
     CIFAR_100_PICKLED,
     CifarFile,
     read_binary,
+    read_idx,
     read_pickled,
 )
-from sojourn.train.idx import read_idx
 
 Bytes = NDArray[np.uint8]
 Split = tuple[Bytes, Bytes]

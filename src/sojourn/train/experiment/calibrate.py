@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sojourn.bounds import LearningConstants
 from sojourn.errors import InvalidInput
-from sojourn.train.problem import EVALUATION_CHUNK, Loss, Problem, Samples
+from sojourn.train.replay.problem import EVALUATION_CHUNK, Loss, Problem, Samples
 
 PAIRS = 4
 WARM_UP_PASSES = 5

@@ -1,6 +1,8 @@
 """Where cells are run: in this process, in several, or on a Dask cluster."""
 
 import os
+import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,12 +10,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from sojourn.errors import InvalidInput, MissingExtra, SojournError, UnknownName
 from sojourn.history import History
-from sojourn.train.cells import Cell, keep, run_and_keep, run_cell
-from sojourn.train.experiment import Experiment
-from sojourn.train.first_look import FirstLook, first_look
-from sojourn.train.fractions import following, note
+from sojourn.train.experiment.cells import Cell, keep, run_and_keep, run_cell
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.preflight import Preflight, preflight
+
+SECONDS_BETWEEN_LOOKS = 0.5
+
+
+@contextmanager
+def following(count: int, advance: Callable[[int, float], None]) -> Iterator[Path]:
+    """A file in which ``count`` runs note their progress; ``advance(place, fraction)`` hears of it.
+
+    It is called from a thread of its own, for the length of the block.
+    """
+    with tempfile.TemporaryDirectory(prefix="sojourn-") as folder:
+        path = Path(folder) / "fractions"
+        np.zeros(count).tofile(path)
+        ended = threading.Event()
+
+        def follow() -> None:
+            while not ended.wait(SECONDS_BETWEEN_LOOKS):
+                for place, fraction in enumerate(np.fromfile(path).tolist()):
+                    advance(place, fraction)
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield path
+        finally:
+            ended.set()
+            thread.join()
+
+
+def note(path: Path, place: int) -> Callable[[float], None]:
+    """What a run calls with the fraction of it that is done."""
+    fractions = np.memmap(path, dtype=np.float64, mode="r+")
+
+    def write(fraction: float) -> None:
+        fractions[place] = fraction
+
+    return write
+
 
 Done = Iterator[tuple[Cell, History]]
 Work = tuple[Experiment, Cell, Path]
@@ -32,8 +73,8 @@ class Engine(Protocol):
     def threads(self) -> int | None:
         """Threads that a cell may use; ``None`` if workers know best."""
 
-    def look(self, experiment: Experiment) -> FirstLook:
-        """`first_look`, where cells are run."""
+    def look(self, experiment: Experiment) -> Preflight:
+        """`preflight`, where cells are run."""
 
     def run(
         self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
@@ -60,9 +101,9 @@ class LocalEngine:
 
         return max(1, int(cpu_count()) // self.jobs)
 
-    def look(self, experiment: Experiment) -> FirstLook:
+    def look(self, experiment: Experiment) -> Preflight:
         """In this process."""
-        return first_look(experiment)
+        return preflight(experiment)
 
     def run(
         self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
@@ -136,10 +177,10 @@ class DaskEngine:
                 keep(experiment, futures[future], folder, history)
                 yield futures[future], history
 
-    def look(self, experiment: Experiment) -> FirstLook:
+    def look(self, experiment: Experiment) -> Preflight:
         """On one of the workers."""
         with self._client() as (_, client):
-            look: FirstLook = self._result(client.submit(first_look, experiment, pure=False), "")
+            look: Preflight = self._result(client.submit(preflight, experiment, pure=False), "")
             return look
 
     def _result(self, future: Any, kept: str) -> Any:

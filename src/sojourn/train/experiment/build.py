@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from sojourn.errors import InvalidInput
-from sojourn.train.augment import CropAndFlip
-from sojourn.train.batches import check_seed
-from sojourn.train.data import Dataset, load_dataset
-from sojourn.train.experiment import Experiment
-from sojourn.train.models import build_model
-from sojourn.train.partition import Partition, make_partition
-from sojourn.train.problem import Problem
+from sojourn.train.data.augment import CropAndFlip
+from sojourn.train.data.partition import Partition, make_partition
+from sojourn.train.data.sets import Dataset, load_dataset
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.models import build_model
+from sojourn.train.replay.batches import check_seed
+from sojourn.train.replay.problem import Problem
 
 _PARTITION, _WEIGHTS = 0, 1
 AUGMENTED = ("cifar-10", "cifar-100")

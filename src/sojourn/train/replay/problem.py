@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sojourn.errors import InvalidInput
-from sojourn.train.batches import Batches
+from sojourn.train.replay.batches import Batches
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]

@@ -14,10 +14,10 @@ from sojourn.network import (
     built_in_fleet,
 )
 from sojourn.simulation.starts import start_name
-from sojourn.train.data import DATASETS
-from sojourn.train.models import parse_model
-from sojourn.train.partition import parse_partition
-from sojourn.train.strategy import Strategy, read_strategies, said, strategy_table
+from sojourn.train.data.partition import parse_partition
+from sojourn.train.data.sets import DATASETS
+from sojourn.train.experiment.models import parse_model
+from sojourn.train.experiment.strategy import Strategy, read_strategies, said, strategy_table
 
 FIRST_PILOT_SEED = 1_000_000
 

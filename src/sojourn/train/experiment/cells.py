@@ -2,20 +2,43 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from sojourn.history import History
 from sojourn.jackson import analyze
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
-from sojourn.train.checkpoint import Checkpoint
-from sojourn.train.experiment import Experiment
-from sojourn.train.replay import train
-from sojourn.train.strategy import Strategy
-from sojourn.train.threads import using_threads
-from sojourn.train.world import build_problem
+from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.models import SMALL_MODELS, parse_model
+from sojourn.train.experiment.strategy import Strategy
+from sojourn.train.replay.checkpoint import Checkpoint
+from sojourn.train.replay.replay import replay
+
+
+def threads_for(experiment: Experiment, available: int | None) -> int | None:
+    """As the experiment says; else one for models too small to gain from more; else ``available``."""
+    if experiment.threads is not None:
+        return experiment.threads
+    small = experiment.problem is None and parse_model(experiment.model)[0] in SMALL_MODELS
+    return 1 if small else available
+
+
+@contextmanager
+def using_threads(count: int | None) -> Iterator[None]:
+    """Within the block PyTorch uses ``count`` threads; ``None`` leaves it as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 ONE_AT_A_TIME = threading.Lock()
 """Held while PyTorch computes: its generator and its number of threads belong to the whole process.
@@ -68,7 +91,7 @@ def run_cell(
     """
     strategy = experiment.strategies[cell.strategy]
     with ONE_AT_A_TIME, using_threads(experiment.threads):
-        history = train(
+        history = replay(
             schedule_of(
                 experiment, strategy, cell.seed, rounds=experiment.rounds, time=experiment.time
             ),

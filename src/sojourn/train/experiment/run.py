@@ -14,11 +14,10 @@ from sojourn.files import replacing
 from sojourn.history import History
 from sojourn.network import BUILT_IN_FLEETS
 from sojourn.provenance import provenance
-from sojourn.train.cells import Cell, expected_gradients, kept
-from sojourn.train.engines import Engine
-from sojourn.train.experiment import Experiment
-from sojourn.train.summary import best_learning_rate, summarize, summarize_strategy
-from sojourn.train.threads import threads_for
+from sojourn.train.experiment.cells import Cell, expected_gradients, kept, threads_for
+from sojourn.train.experiment.engines import Engine
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.summary import best_learning_rate, summarize, summarize_strategy
 
 
 class Progress(Protocol):

@@ -1,13 +1,18 @@
-"""Gradients of several tasks at once, each at weights of its own."""
+"""The work of clients: results of independent tasks, one by one or together, whichever is faster."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sojourn.train.problem import Loss, Problem, altered
+from sojourn.rules import Rule, local_learning_rate
+from sojourn.train.replay.problem import Loss, Problem, altered, local_step
 
 StackedGradients: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """From weights (tasks, dimension) and batches x, y (tasks, batch, ...) to losses and gradients."""
@@ -145,3 +150,145 @@ def _task_losses(problem: Problem) -> Loss:
 def _cross_entropies(outputs: Tensor, y: Tensor) -> Tensor:
     each = functional.cross_entropy(outputs.flatten(0, 1), y.flatten(), reduction="none")
     return each.view(y.shape).mean(dim=1)
+
+
+Weights: TypeAlias = NDArray[np.floating]
+"""The server's vectors are NumPy's, whose arithmetic costs least to call."""
+
+Result: TypeAlias = tuple[float, Weights]
+
+
+class Task(NamedTuple):
+    """One request to one client: which of its tasks it is, and the weights it was sent with."""
+
+    client: int
+    ordinal: int
+    sent: Weights
+
+
+class Tasks(Protocol):
+    """A way to compute the results of tasks, in their order."""
+
+    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        """Mean loss and update of each task."""
+        ...
+
+
+class PlainTasks:
+    """One task at a time, each when its result is asked for."""
+
+    def __init__(self, problem: Problem, rule: Rule, learning_rate: float, seed: int) -> None:
+        self._problem, self._rule, self._seed = problem, rule, seed
+        self._rate = local_learning_rate(rule, learning_rate)
+
+    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        problem, rule, seed = self._problem, self._rule, self._seed
+        for client, ordinal, sent in tasks:
+            if rule.sends == "gradient":
+                yield problem.loss_and_array(sent, client, ordinal, seed)
+            else:
+                steps, rate, pull = rule.local_steps, self._rate, rule.proximal
+                loss, update = problem.loss_and_difference(
+                    sent, client, ordinal, seed, steps, rate, proximal=pull
+                )
+                yield loss, update.numpy()
+
+
+class BatchedTasks:
+    """All tasks together, on stacked weights: the same up to rounding."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        rule: Rule,
+        learning_rate: float,
+        seed: int,
+        gradients: StackedGradients,
+    ) -> None:
+        self._problem, self._rule, self._seed = problem, rule, seed
+        self._rate = local_learning_rate(rule, learning_rate)
+        self._gradients = gradients
+
+    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        sent = torch.from_numpy(np.stack([task.sent for task in tasks]))
+        if self._rule.sends == "gradient":
+            losses, updates = self._step(tasks, sent, 0)
+        else:
+            losses, updates = self._descend(tasks, sent)
+        return zip(losses.tolist(), updates.numpy(), strict=True)
+
+    def _descend(self, tasks: Sequence[Task], sent: Tensor) -> tuple[Tensor, Tensor]:
+        local, total = sent, torch.zeros(len(tasks), dtype=torch.float64)
+        for step in range(self._rule.local_steps):
+            losses, gradients = self._step(tasks, local, step)
+            local = local_step(local, sent, gradients, self._rate, self._rule.proximal)
+            total += losses
+        return total / self._rule.local_steps, local - sent
+
+    def _step(self, tasks: Sequence[Task], weights: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        steps = self._rule.local_steps
+        numbers = [(task.client, task.ordinal * steps + step) for task in tasks]
+        x, y = self._problem.stacked_batches(numbers, self._seed)
+        return self._gradients(weights, x, y)
+
+
+LONGEST_RUN = 64
+SHORTEST_RUN = 4
+LARGEST_STACK = 2**22
+"""Numbers in the stacked weights and inputs of a run: beyond what a cache holds, stacking loses."""
+
+TRIAL_RUN = 16
+TRIAL_ROUNDS = 5
+LONGEST_TRIAL = 500
+WORTHWHILE = 0.85
+HEAVY_TASK = 0.003
+"""Seconds. What stacking saves is the cost of calling, a fraction of a millisecond per task."""
+
+
+class Workers:
+    """Hands every run of tasks to the plain loop or to the batched computation.
+
+    ``batched`` is ``True`` or ``False`` once that is settled. While it is ``None``, runs go to
+    either in turn and are timed, by this thread's processor time, so that other work on the machine
+    does not decide; the batched computation must then have taken less than
+    ``WORTHWHILE`` times as long per task. The first run of each is left out, as something may have
+    to be compiled. Heavy tasks have nothing to gain and are never tried together. Runs too short to
+    gain anything are always computed plainly; if the first ``LONGEST_TRIAL`` tasks have hardly any
+    others, so are all.
+    """
+
+    def __init__(
+        self, plain: PlainTasks, together: BatchedTasks | None, batched: bool | None
+    ) -> None:
+        self._plain, self._together = plain, together
+        self.batched = False if together is None else batched
+        self._seconds: tuple[list[float], list[float]] = ([], [])
+        self._tried = 0
+
+    def longest_run(self, limit: int) -> int:
+        """How many tasks the next run may have."""
+        return min(limit, TRIAL_RUN) if self.batched is None else limit
+
+    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        """Mean loss and update of each task, in order."""
+        self._tried += len(tasks)
+        if self.batched is None and self._tried > LONGEST_TRIAL:
+            self.batched = False
+        if self.batched is None and len(tasks) >= SHORTEST_RUN:
+            return self._timed(tasks)
+        if self.batched and self._together is not None and len(tasks) >= SHORTEST_RUN:
+            return self._together.results(tasks)
+        return self._plain.results(tasks)
+
+    def _timed(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        plain, together = self._seconds
+        turn = len(together) < len(plain) - 1
+        way = self._together if turn and self._together is not None else self._plain
+        begin = time.thread_time()
+        results = list(way.results(tasks))
+        (together if turn else plain).append((time.thread_time() - begin) / len(tasks))
+        if min(plain[1:], default=0.0) > HEAVY_TASK:
+            self.batched = False
+        elif len(together) > TRIAL_ROUNDS:
+            self.batched = median(together[1:]) < WORTHWHILE * median(plain[1:])
+        return iter(results)

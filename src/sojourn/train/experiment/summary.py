@@ -8,8 +8,8 @@ import numpy as np
 
 from sojourn.history import History
 from sojourn.rules import rule_to_table
-from sojourn.train.experiment import Experiment
-from sojourn.train.strategy import Strategy
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.strategy import Strategy
 
 Pilots = Mapping[float, Sequence[History]]
 """The pilot runs of a strategy by learning rate."""

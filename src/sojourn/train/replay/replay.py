@@ -11,18 +11,22 @@ import torch
 
 from sojourn.errors import InvalidInput
 from sojourn.history import History
+from sojourn.progress import Advance, progress_bar
 from sojourn.provenance import provenance
 from sojourn.rules import Arrival, Rule, ServerState, check_rule, rule_to_table
-from sojourn.train.batches import check_seed
-from sojourn.train.batching import LARGEST_STACK, LONGEST_RUN, Workers
-from sojourn.train.checkpoint import Checkpoint, CheckpointFile, digest
-from sojourn.train.identity import problem_digest
-from sojourn.train.order import last_uses, run_end, task_ordinals
-from sojourn.train.position import Position, Version
-from sojourn.train.problem import Problem
-from sojourn.train.progress import Advance, progress_bar
-from sojourn.train.stacked import stacked_gradients
-from sojourn.train.tasks import BatchedTasks, PlainTasks, Task
+from sojourn.train.replay.batches import check_seed
+from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest, problem_digest
+from sojourn.train.replay.gradients import (
+    LARGEST_STACK,
+    LONGEST_RUN,
+    BatchedTasks,
+    PlainTasks,
+    Task,
+    Workers,
+    stacked_gradients,
+)
+from sojourn.train.replay.problem import Problem
+from sojourn.train.replay.state import Position, Version, last_uses, run_end, task_ordinals
 
 if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
@@ -33,7 +37,7 @@ EVALUATION_COST = 0.5
 SECONDS_PER_PROGRESS = 0.1
 
 
-def train(
+def replay(
     schedule: "Schedule",
     problem: Problem,
     rule: Rule,
@@ -66,18 +70,18 @@ def train(
     """
     _check(schedule, problem, rule, learning_rate, evaluate_every)
     learning_rate = float(learning_rate)
-    replay = Replay(schedule, problem, rule, learning_rate=learning_rate, seed=check_seed(seed))
-    replay.spacing = evaluate_every or replay.spacing
-    about = _about(replay)
-    file = _checkpoint_file(checkpoint, replay, batched)
-    position = (file.read() if file else None) or replay.beginning(batched)
+    run = Replay(schedule, problem, rule, learning_rate=learning_rate, seed=check_seed(seed))
+    run.spacing = evaluate_every or run.spacing
+    about = _about(run)
+    file = _checkpoint_file(checkpoint, run, batched)
+    position = (file.read() if file else None) or run.beginning(batched)
     name = strategy or rule.name
     bar = progress_bar(name) if progress is True else nullcontext(progress or None)
     with bar as advance:
-        replay.run(position, file, advance)
+        run.run(position, file, advance)
     return History(
         strategy=name,
-        seed=replay.seed,
+        seed=run.seed,
         learning_rate=learning_rate,
         clock="virtual",
         **position.rows.columns,
@@ -293,13 +297,13 @@ def _check(
         )
 
 
-def _about(replay: Replay) -> dict[str, Any]:
+def _about(run: Replay) -> dict[str, Any]:
     """What the provenance of a run says, as far as it is known before it begins."""
-    schedule = replay.schedule
+    schedule = run.schedule
     return {
-        "rule": rule_to_table(replay.rule),
-        "learning_rate": replay.learning_rate,
-        "seed": replay.seed,
+        "rule": rule_to_table(run.rule),
+        "learning_rate": run.learning_rate,
+        "seed": run.seed,
         "rounds": schedule.rounds,
         "concurrency": schedule.network.concurrency,
         "law": str(schedule.law),
@@ -307,16 +311,16 @@ def _about(replay: Replay) -> dict[str, Any]:
         "start": schedule.start,
         "schedule_seed": str(schedule.seed),
         "work": schedule.work,
-        "batch_size": replay.problem.batch_size,
-        "evaluate_every": replay.spacing,
+        "batch_size": run.problem.batch_size,
+        "evaluate_every": run.spacing,
         "threads": torch.get_num_threads(),
     }
 
 
 def _checkpoint_file(
-    checkpoint: str | os.PathLike[str] | Checkpoint | None, replay: Replay, batched: bool | None
+    checkpoint: str | os.PathLike[str] | Checkpoint | None, run: Replay, batched: bool | None
 ) -> CheckpointFile | None:
     if checkpoint is None:
         return None
     settings = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-    return CheckpointFile(settings, {**replay.identity(), "batched": digest(batched)})
+    return CheckpointFile(settings, {**run.identity(), "batched": digest(batched)})

@@ -3,26 +3,25 @@
 from dataclasses import dataclass
 
 from sojourn.errors import InvalidInput
-from sojourn.train.batching import LONGEST_TRIAL
-from sojourn.train.cells import ONE_AT_A_TIME, schedule_of
-from sojourn.train.experiment import Experiment
-from sojourn.train.identity import problem_digest
-from sojourn.train.problem import Problem
-from sojourn.train.replay import Replay
-from sojourn.train.strategy import Strategy
-from sojourn.train.threads import using_threads
-from sojourn.train.world import build_problem
+from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.cells import ONE_AT_A_TIME, schedule_of, using_threads
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.strategy import Strategy
+from sojourn.train.replay.checkpoint import problem_digest
+from sojourn.train.replay.gradients import LONGEST_TRIAL
+from sojourn.train.replay.problem import Problem
+from sojourn.train.replay.replay import Replay
 
 
 @dataclass(frozen=True)
-class FirstLook:
+class Preflight:
     """Whether gradients are computed together, and what identifies a problem of the user's own."""
 
     batched: bool
     problem_digest: str | None
 
 
-def first_look(experiment: Experiment) -> FirstLook:
+def preflight(experiment: Experiment) -> Preflight:
     """Build the problem of the first seed, and settle what is the same for all runs.
 
     Whatever is wrong with data, model or problem is said here, before anything is written.
@@ -36,7 +35,7 @@ def first_look(experiment: Experiment) -> FirstLook:
         if batched is None:
             batched = _together_pays(experiment, problem, seed)
         own = experiment.problem is not None
-        return FirstLook(batched, problem_digest(problem) if own else None)
+        return Preflight(batched, problem_digest(problem) if own else None)
 
 
 def _check_time(experiment: Experiment, strategy: Strategy, seed: int) -> None:

@@ -1,0 +1,1 @@
+"""Data sets, their formats, and how they are shared among clients."""

@@ -1,0 +1,1 @@
+"""Strategies compared: TOML in, a folder of results out."""

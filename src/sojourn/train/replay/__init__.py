@@ -1,0 +1,1 @@
+"""A schedule replayed on a PyTorch problem: gradients, server rule, checkpoints."""
