@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, Unreachable
 from sojourn.jackson import steady_state
-from sojourn.network import FloatArray, Network
+from sojourn.network import Network
+from sojourn.types import FloatArray
 
 SMALLEST, LARGEST = 1e-30, 1e30
 """Sizes of what users give, between which the bounds neither overflow nor vanish."""

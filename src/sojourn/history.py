@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.files import replacing
+from sojourn.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 Clock = Literal["virtual", "real"]
 

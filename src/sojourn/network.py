@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import replacing
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from sojourn.types import FloatArray, IntArray
 
 ROUTING_SUM_TOLERANCE = 1e-9
 SLOWEST, FASTEST = 1e-30, 1e30

@@ -10,15 +10,8 @@ import typer
 from sojourn.bounds import LearningConstants
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
-from sojourn.network import (
-    BUILT_IN_FLEETS,
-    ROUTINGS,
-    Fleet,
-    FloatArray,
-    Network,
-    built_in_fleet,
-    named_routing,
-)
+from sojourn.network import BUILT_IN_FLEETS, ROUTINGS, Fleet, Network, built_in_fleet, named_routing
+from sojourn.types import FloatArray
 
 FleetArgument = Annotated[
     str,

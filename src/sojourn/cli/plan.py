@@ -25,7 +25,7 @@ from sojourn.cli.inputs import (
 from sojourn.cli.waiting import Waiting
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
 from sojourn.files import replacing
-from sojourn.network import ROUTINGS, Fleet, FloatArray
+from sojourn.network import ROUTINGS, Fleet
 from sojourn.optimize import (
     Objective,
     PerRound,
@@ -41,6 +41,7 @@ from sojourn.optimize import (
 )
 from sojourn.optimize.plan_file import OBJECTIVES
 from sojourn.provenance import provenance
+from sojourn.types import FloatArray
 
 DEFAULT_ACCURACY = 0.5
 LEAST_GAIN = 5e-4

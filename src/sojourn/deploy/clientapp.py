@@ -8,7 +8,6 @@ from flwr.clientapp import ClientApp
 
 from sojourn.deploy.problems import Learnable, ProblemFunction, build
 from sojourn.deploy.records import (
-    FloatArray,
     Request,
     client_number,
     read_request,
@@ -16,6 +15,7 @@ from sojourn.deploy.records import (
     who_reply,
 )
 from sojourn.deploy.settings import PAUSE
+from sojourn.types import Vector
 
 SEED_STRIDE = 1_000_003
 
@@ -46,8 +46,8 @@ def client_app(problem: ProblemFunction) -> ClientApp:
 
 
 def compute(
-    problem: Learnable, request: Request, weights: FloatArray, client: int
-) -> tuple[float, FloatArray]:
+    problem: Learnable, request: Request, weights: Vector, client: int
+) -> tuple[float, Vector]:
     """The loss and the update that ``request`` asks for.
 
     A problem that holds one client's samples calls them its client 0, and draws its batches from a

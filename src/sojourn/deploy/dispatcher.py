@@ -27,8 +27,8 @@ from sojourn.deploy.versions import Versions
 from sojourn.errors import InvalidInput
 from sojourn.network import check_concurrency
 from sojourn.rules import Arrival, Rule, ServerState
+from sojourn.types import FloatArray
 
-FloatArray = NDArray[np.float64]
 Replan = Callable[[FloatArray], FloatArray]
 """From the estimated service rates of all clients to a new routing."""
 

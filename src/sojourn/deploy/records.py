@@ -3,16 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
-from numpy.typing import NDArray
 
 from sojourn.deploy.settings import PARTITION
 from sojourn.deploy.tasks import Task
 from sojourn.errors import InvalidInput
 from sojourn.rules import Rule, local_learning_rate
-
-FloatArray = NDArray[np.floating]
+from sojourn.types import Vector
 
 TASK, WEIGHTS, UPDATE, CLIENT = "task", "weights", "update", "client"
 
@@ -52,11 +49,11 @@ class Reply:
     """What a client sent back; whatever is missing or unreadable is ``None``."""
 
     claimed: int | None
-    update: FloatArray | None
+    update: Vector | None
     loss: float | None
 
 
-def task_message(node: int, request: Request, weights: FloatArray, *, ttl: float) -> Message:
+def task_message(node: int, request: Request, weights: Vector, *, ttl: float) -> Message:
     """The message that asks the client at ``node`` for an update."""
     content = RecordDict(
         {
@@ -72,14 +69,14 @@ def who_message(node: int, *, ttl: float) -> Message:
     return Message(RecordDict(), node, MessageType.QUERY, ttl=ttl)
 
 
-def read_request(message: Message) -> tuple[Request, FloatArray]:
+def read_request(message: Message) -> tuple[Request, Vector]:
     """What `task_message` put in."""
     record: Any = message.content[TASK]
     weights = message.content.array_records[WEIGHTS][WEIGHTS].numpy()
     return Request(**{name: record[name] for name in Request.__slots__}), weights
 
 
-def update_reply(message: Message, number: int, update: FloatArray, loss: float) -> Message:
+def update_reply(message: Message, number: int, update: Vector, loss: float) -> Message:
     """The answer to a task."""
     content = RecordDict(
         {
@@ -100,7 +97,7 @@ def read_reply(message: Message) -> Reply:
     number: Any = _config(message, TASK, "number")
     loss = _config(message, TASK, "loss")
     try:
-        update: FloatArray | None = message.content.array_records[UPDATE][UPDATE].numpy()
+        update: Vector | None = message.content.array_records[UPDATE][UPDATE].numpy()
     except Exception:  # whatever a hostile client may have put there
         update = None
     return Reply(

@@ -4,11 +4,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sojourn.errors import InvalidInput, UnknownName
-
-FloatArray = NDArray[np.float64]
+from sojourn.types import FloatArray
 
 POLICIES = ("routed", "finisher", "idle", "shuffled")
 

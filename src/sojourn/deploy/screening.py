@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.floating]
+from sojourn.types import Vector
 
 LARGEST_RATIO = 30.0
 MOST_OF_WEIGHTS = 1e3
@@ -37,7 +37,7 @@ class Screen:
         self._median = math.nan
         self._age = 0
 
-    def refusal(self, update: object, *, client: int, weights: FloatArray) -> str | None:
+    def refusal(self, update: object, *, client: int, weights: Vector) -> str | None:
         """What is wrong with ``update``; ``None`` if nothing is."""
         if not isinstance(update, np.ndarray) or update.dtype.kind != "f":
             return "it is not an array of real numbers"
@@ -55,7 +55,7 @@ class Screen:
             return f"its norm is {norm:.3g}, above the largest allowed, {bound:.3g}"
         return None
 
-    def bound(self, weights: FloatArray) -> float:
+    def bound(self, weights: Vector) -> float:
         """The largest norm allowed now."""
         most = MOST_OF_WEIGHTS * max(1.0, _norm(weights))
         if self._heard < ENOUGH_CLIENTS:
@@ -82,6 +82,6 @@ class Screen:
         self._age += 1
 
 
-def _norm(vector: FloatArray) -> float:
+def _norm(vector: Vector) -> float:
     wide = vector if vector.dtype == np.float64 else vector.astype(np.float64)
     return math.sqrt(float(np.dot(wide, wide)))

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from sojourn.config import Table
-from sojourn.deploy.dispatcher import FloatArray, Replan
+from sojourn.deploy.dispatcher import Replan
 from sojourn.deploy.routing import check_policy
 from sojourn.errors import InvalidFile
 from sojourn.network import Fleet, Network, named_routing
 from sojourn.rules import Rule, rule_from_table
+from sojourn.types import FloatArray
 
 PARTITION = "partition-id"
 """What a node's configuration calls the number of its client, here as in Flower's simulation."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sojourn.jackson.steady_state import Engine, steady_state
-from sojourn.network import FloatArray, Network
+from sojourn.network import Network
+from sojourn.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

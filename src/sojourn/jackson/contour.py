@@ -5,7 +5,7 @@ import math
 import numba
 import numpy as np
 
-from sojourn.network import FloatArray, IntArray
+from sojourn.types import FloatArray, IntArray
 
 STEP = 0.25
 """Distance of the contour's points, in standard deviations of the integrand."""

@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 
-from sojourn.network import FloatArray, IntArray
+from sojourn.types import FloatArray, IntArray
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -7,7 +7,7 @@ import numpy as np
 from sojourn.errors import UnknownName
 from sojourn.jackson.contour import contour_integral
 from sojourn.jackson.mean_value import mean_value_analysis
-from sojourn.network import FloatArray, IntArray
+from sojourn.types import FloatArray, IntArray
 
 Engine = Literal["auto", "mean-value", "contour"]
 ENGINES = ("auto", "mean-value", "contour")

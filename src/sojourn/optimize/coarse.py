@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sojourn.network import Fleet, FloatArray, IntArray, Network
+from sojourn.network import Fleet, Network
 from sojourn.optimize.starts import Start, pace_setters
+from sojourn.types import FloatArray, IntArray
 
 MANY_CLASSES = 200
 """From so many classes on, starts are compared on an outline of the fleet."""

@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidInput, Unreachable
-from sojourn.network import MOST_TASKS, Fleet, IntArray, Network, named_routing
+from sojourn.network import MOST_TASKS, Fleet, Network, named_routing
 from sojourn.optimize.descent import lbfgs
 from sojourn.optimize.objectives import Objective
 from sojourn.optimize.routing import Progress, Solution, optimize_routing
+from sojourn.types import IntArray
 
 EXHAUSTIVE = 8
 """Width below which every whole number is tried."""

@@ -6,8 +6,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from sojourn.errors import Unreachable
-from sojourn.network import Fleet, FloatArray, Network
+from sojourn.network import Fleet, Network
 from sojourn.optimize.objectives import Objective
+from sojourn.types import FloatArray
 
 FARTHEST = 60.0
 """Bound on the softmax coordinates around zero: a probability is e^-120 of another, or more."""

@@ -14,7 +14,6 @@ from sojourn.errors import InvalidInput, UnknownName
 from sojourn.network import (
     ROUTINGS,
     Fleet,
-    FloatArray,
     Network,
     balanced_routing,
     check_concurrency,
@@ -26,6 +25,7 @@ from sojourn.optimize.objectives import Throughput
 from sojourn.optimize.planning import Plan
 from sojourn.optimize.routing import Progress
 from sojourn.optimize.starts import PACE_SETTER_MASS, Start, pace_setters
+from sojourn.types import FloatArray
 
 Penalty = Literal["staleness", "routing"]
 PENALTIES = ("staleness", "routing")

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sojourn.bounds import check_positive
-from sojourn.network import Fleet, FloatArray, IntArray
+from sojourn.network import Fleet
+from sojourn.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,8 @@ from sojourn.bounds import (
     per_time_horizon,
 )
 from sojourn.errors import InvalidInput
-from sojourn.network import FloatArray, Network
+from sojourn.network import Network
+from sojourn.types import FloatArray
 
 NEWTON_STEPS = 100
 """More than enough, should rounding keep the steps from vanishing."""

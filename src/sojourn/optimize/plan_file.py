@@ -14,7 +14,7 @@ from sojourn.bounds import LearningConstants
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName, Unreachable
 from sojourn.files import replacing
-from sojourn.network import Fleet, IntArray, Network
+from sojourn.network import Fleet, Network
 from sojourn.optimize.objectives import (
     Evaluation,
     Objective,
@@ -25,6 +25,7 @@ from sojourn.optimize.objectives import (
     TimeToAccuracy,
 )
 from sojourn.optimize.planning import Plan
+from sojourn.types import IntArray
 from sojourn.version import __version__
 
 SAME_RATE = 1e-9

@@ -11,15 +11,7 @@ from numpy.typing import ArrayLike
 from sojourn.bounds import horizon, max_learning_rate, penalties, per_round
 from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import analyze
-from sojourn.network import (
-    ROUTINGS,
-    Fleet,
-    FloatArray,
-    IntArray,
-    Network,
-    check_concurrency,
-    named_routing,
-)
+from sojourn.network import ROUTINGS, Fleet, Network, check_concurrency, named_routing
 from sojourn.optimize.concurrency import optimize_concurrency
 from sojourn.optimize.objectives import (
     Objective,
@@ -30,6 +22,7 @@ from sojourn.optimize.objectives import (
 )
 from sojourn.optimize.routing import Progress, optimize_routing
 from sojourn.provenance import provenance
+from sojourn.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

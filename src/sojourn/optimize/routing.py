@@ -9,14 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from sojourn.bounds import max_learning_rate
 from sojourn.errors import UnknownName, Unreachable
-from sojourn.network import (
-    Fleet,
-    IntArray,
-    Network,
-    check_concurrency,
-    square_root_routing,
-    uniform_routing,
-)
+from sojourn.network import Fleet, Network, check_concurrency, square_root_routing, uniform_routing
 from sojourn.optimize.coarse import MANY_CLASSES, OUTLINE_CLASSES, outline, without_setters
 from sojourn.optimize.descent import Descent, adam, lbfgs
 from sojourn.optimize.objectives import Objective, PerRound, TimeToAccuracy
@@ -28,6 +21,7 @@ from sojourn.optimize.starts import (
     neighbouring_pace_setters,
     pace_setter_starts,
 )
+from sojourn.types import IntArray
 
 Method = Literal["lbfgs", "adam"]
 METHODS = ("lbfgs", "adam")

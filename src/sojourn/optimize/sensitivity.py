@@ -7,9 +7,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sojourn.errors import Unreachable
-from sojourn.network import Fleet, FloatArray
+from sojourn.network import Fleet
 from sojourn.optimize.descent import lbfgs
 from sojourn.optimize.planning import Plan
+from sojourn.types import FloatArray
 
 Change = Callable[[Fleet, FloatArray, int], tuple[Fleet | None, FloatArray]]
 

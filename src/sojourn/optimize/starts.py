@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sojourn.network import ROUTINGS, Fleet, FloatArray, IntArray, Network, named_routing
+from sojourn.network import ROUTINGS, Fleet, Network, named_routing
+from sojourn.types import FloatArray, IntArray
 
 PACE_SETTERS: tuple[int, ...] = (1, 2, 3)
 """How many clients are split off together."""

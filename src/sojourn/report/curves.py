@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sojourn.history import History
 from sojourn.report.figure import Figure, Series, View
 from sojourn.report.palette import label
+from sojourn.types import FloatArray
 
-FloatArray = NDArray[np.float64]
 POINTS = 160
 
 _METRICS = (

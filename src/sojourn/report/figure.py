@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidFile
+from sojourn.types import FloatArray
 
-FloatArray = NDArray[np.float64]
 Kind = Literal["line", "points", "bars"]
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 import numpy as np
 
 import sojourn as sj
-from sojourn.network import FloatArray, IntArray, Network
+from sojourn.network import Network
 from sojourn.report.figure import Figure, Series, Table, View
 from sojourn.report.runs import Run
 from sojourn.report.sections import Section, mean_and_error, seen_staleness
+from sojourn.types import FloatArray, IntArray
 
 FEW_CLASSES = 6
 SIMULATED_ROUNDS = 200_000

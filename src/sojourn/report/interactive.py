@@ -8,9 +8,10 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from sojourn.report.figure import Figure, FloatArray, Series, View, spread
+from sojourn.report.figure import Figure, Series, View, spread
 from sojourn.report.labels import Box, labels_of
 from sojourn.report.palette import Ink, inks
+from sojourn.types import FloatArray
 
 HEIGHT = 340
 _TOP, _BOTTOM, _LEFT = 12, 48, 58

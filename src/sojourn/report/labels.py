@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sojourn.report.figure import Series, View
+from sojourn.types import FloatArray
 
-FloatArray = NDArray[np.float64]
 Place = Callable[[FloatArray, FloatArray], FloatArray]
 """From data to pixels: ``x`` and ``y`` of shape ``(k,)`` to ``(k, 2)``, y upwards."""
 

@@ -14,9 +14,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import PercentFormatter
 
 from sojourn.files import replacing
-from sojourn.report.figure import Figure, FloatArray, Series, View, spread
+from sojourn.report.figure import Figure, Series, View, spread
 from sojourn.report.labels import DISTANCES, Box, labels_of
 from sojourn.report.palette import Ink, inks
+from sojourn.types import FloatArray
 
 _DASHES = {"solid": "-", "dash": (0, (5, 2.5)), "dot": (0, (1.4, 1.6))}
 _STYLE: Any = {

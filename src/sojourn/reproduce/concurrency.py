@@ -9,11 +9,12 @@ import numpy as np
 
 from sojourn.bounds import LearningConstants, penalties, per_time
 from sojourn.config import Table
-from sojourn.network import FloatArray, Network, built_in_fleet, uniform_routing
+from sojourn.network import Network, built_in_fleet, uniform_routing
 from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.reproduce.checks import holds
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.parameters import take_numbers
+from sojourn.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

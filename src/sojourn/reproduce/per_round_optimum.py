@@ -8,14 +8,7 @@ import numpy as np
 from sojourn.bounds import Bound, LearningConstants, per_round_bound
 from sojourn.config import Table
 from sojourn.jackson import analyze
-from sojourn.network import (
-    Fleet,
-    FloatArray,
-    Network,
-    balanced_routing,
-    built_in_fleet,
-    uniform_routing,
-)
+from sojourn.network import Fleet, Network, balanced_routing, built_in_fleet, uniform_routing
 from sojourn.optimize.objectives import PerRound
 from sojourn.optimize.routing import optimize_routing
 from sojourn.report.figure import Figure, Series, Table as ReportTable, View
@@ -24,6 +17,7 @@ from sojourn.reproduce.checks import holds
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.parameters import take_numbers
 from sojourn.simulation.simulate import simulate
+from sojourn.types import FloatArray
 
 NEAR_UNIFORM = 0.10
 ONE_MAGNITUDE = 2.0

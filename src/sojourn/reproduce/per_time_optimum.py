@@ -9,7 +9,6 @@ from sojourn.bounds import LearningConstants, per_round_bound, per_time_bound
 from sojourn.config import Table
 from sojourn.jackson import analyze
 from sojourn.network import (
-    FloatArray,
     Network,
     balanced_routing,
     built_in_fleet,
@@ -26,6 +25,7 @@ from sojourn.reproduce.checks import close, holds
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.parameters import take_numbers
 from sojourn.simulation.simulate import simulate
+from sojourn.types import FloatArray
 
 LEAST = 0.01
 ONE_ORDER = 10.0

@@ -10,9 +10,10 @@ import numpy as np
 from sojourn.bounds import LearningConstants
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, UnknownName
-from sojourn.network import BUILT_IN_FLEETS, Fleet, FloatArray
+from sojourn.network import BUILT_IN_FLEETS, Fleet
 from sojourn.reproduce.claims import claims_folder
 from sojourn.reproduce.parameters import take_numbers
+from sojourn.types import FloatArray
 
 SCALES = ("quick", "paper")
 TITLES = {

@@ -4,10 +4,11 @@ import numpy as np
 
 from sojourn.bounds import LearningConstants
 from sojourn.errors import UnknownName
-from sojourn.network import ROUTINGS, FloatArray, Network, named_routing
+from sojourn.network import ROUTINGS, Network, named_routing
 from sojourn.optimize.objectives import Objective, PerRound, PerTime, TimeBudget
 from sojourn.optimize.routing import optimize_routing
 from sojourn.reproduce.settings import Setting, Size
+from sojourn.types import FloatArray
 
 STRATEGIES = (*ROUTINGS, "g-optimal", "h-optimal", "h-printed", "plan")
 

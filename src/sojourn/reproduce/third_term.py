@@ -8,11 +8,12 @@ from scipy.optimize import minimize_scalar
 
 from sojourn.bounds import LearningConstants, per_round_bound
 from sojourn.config import Table
-from sojourn.network import Fleet, FloatArray, Network
+from sojourn.network import Fleet, Network
 from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.reproduce.checks import holds
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.parameters import take_numbers
+from sojourn.types import FloatArray
 
 GRID = np.linspace(0.02, 0.99, 195)
 

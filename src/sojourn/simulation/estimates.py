@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn.network import FloatArray, Network
+from sojourn.network import Network
+from sojourn.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.network import FloatArray, IntArray
 from sojourn.simulation.queues import Queues
+from sojourn.types import FloatArray, IntArray
 
 ROUTED, FINISHER, IDLE, SYNCHRONOUS = 0, 1, 2, 3
 

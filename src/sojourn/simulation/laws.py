@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.network import FloatArray
+from sojourn.types import FloatArray
 
 Draw = Callable[..., FloatArray]
 

@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.network import FloatArray, IntArray
 from sojourn.simulation.queues import Queues
+from sojourn.types import FloatArray, IntArray
 
 _index = np.uint64
 

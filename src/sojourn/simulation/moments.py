@@ -4,8 +4,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.network import FloatArray, IntArray
 from sojourn.simulation.schedule import Schedule
+from sojourn.types import FloatArray, IntArray
 
 _MOST_ENTRIES = 1 << 20
 

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.network import IntArray
+from sojourn.types import IntArray
 
 
 class Queues(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sojourn.errors import InvalidInput
-from sojourn.network import FloatArray, Network
+from sojourn.network import Network
 from sojourn.simulation.estimates import (
     Estimate,
     Estimates,
@@ -23,6 +23,7 @@ from sojourn.simulation.moments import class_moments
 from sojourn.simulation.simulate import simulate
 from sojourn.simulation.starts import Start
 from sojourn.simulation.streams import Seed, seed_sequence
+from sojourn.types import FloatArray
 
 MOST_CLASSES_FOR_GRADIENT = 200
 

@@ -7,13 +7,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.network import FloatArray, IntArray, Network
+from sojourn.network import Network
 from sojourn.simulation import events, memoryless
 from sojourn.simulation.alias import alias_table, routed_clients
 from sojourn.simulation.laws import Law
 from sojourn.simulation.queues import empty_queues, in_flight
 from sojourn.simulation.starts import Start, first_clients, start_name
 from sojourn.simulation.streams import BLOCK, Seed, Stream, generators
+from sojourn.types import FloatArray, IntArray
 
 _POLICY_CODES = {
     "routed": events.ROUTED,

@@ -8,9 +8,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sojourn.errors import InvalidInput
-from sojourn.network import FloatArray, IntArray, Network
+from sojourn.network import Network
 from sojourn.simulation.storage import ScheduleWriter, read_fields
 from sojourn.simulation.streams import Seed
+from sojourn.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

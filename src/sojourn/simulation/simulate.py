@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sojourn.errors import InvalidInput
-from sojourn.network import FloatArray, IntArray, Network
+from sojourn.network import Network
 from sojourn.simulation.laws import Law, as_law
 from sojourn.simulation.runs import Run, start_run
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.starts import Start, start_name
 from sojourn.simulation.storage import ScheduleWriter
 from sojourn.simulation.streams import Seed, seed_sequence
+from sojourn.types import FloatArray, IntArray
 
 CHUNK = 1 << 20
 

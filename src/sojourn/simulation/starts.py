@@ -4,8 +4,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.network import IntArray, Network
+from sojourn.network import Network
 from sojourn.simulation.stationary import stationary_state
+from sojourn.types import IntArray
 
 STARTS = ("spread", "stationary")
 

@@ -15,7 +15,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln
 
-from sojourn.network import FloatArray, IntArray, Network
+from sojourn.network import Network
+from sojourn.types import FloatArray, IntArray
 
 _FAIR_SHARE = 1 / 64
 _SMALL_VARIANCE = 64.0

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.network import Fleet, IntArray, Network
+from sojourn.network import Fleet, Network
 from sojourn.provenance import provenance
 from sojourn.simulation.streams import Seed, seed_from_record, seed_record
+from sojourn.types import IntArray
 
 FORMAT = "sojourn-schedule-1"
 

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidInput
 from sojourn.train.naming import split_parameter
-
-IntArray = NDArray[np.int64]
+from sojourn.types import IntArray
 
 PARTITIONS = ("homogeneous", "dirichlet", "labels", "disjoint")
 DIRICHLET_BETA = 0.5

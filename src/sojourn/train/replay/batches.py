@@ -3,12 +3,10 @@
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sojourn.errors import InvalidInput
-
-IntArray = NDArray[np.int64]
+from sojourn.types import IntArray
 
 BLOCK = 32
 _BATCHES, _NOISE = 0, 1

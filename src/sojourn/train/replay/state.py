@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sojourn.rules import ServerState, Vector
+from sojourn.types import IntArray
 
 
 class Version(NamedTuple):
@@ -61,9 +62,6 @@ class Position:
     round: int = 0
     batched: bool | None = None
     diverged_at: int | None = None
-
-
-IntArray = NDArray[np.int64]
 
 
 def task_ordinals(client: NDArray[np.integer]) -> IntArray:

@@ -1,0 +1,46 @@
+"""Numbers that people give, checked in one place."""
+
+import math
+import numbers
+from typing import Any
+
+from sojourn.errors import InvalidInput
+
+
+def check_whole(name: str, value: Any, *, least: int = 1) -> int:
+    """``value`` as an int of at least ``least``, or ``InvalidInput``.
+
+    >>> check_whole("buffer_size", 3)
+    3
+    """
+    good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not good or int(value) < least:
+        raise InvalidInput(f"{name} must be a whole number of at least {least}; it is {value!r}")
+    return int(value)
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float = math.inf,
+) -> float:
+    """``value`` as a finite float, above or at least a bound and at most ``most``.
+
+    >>> check_number("debias", 0.5, least=0.0, most=1.0)
+    0.5
+    """
+    good = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not good or not math.isfinite(value):
+        raise InvalidInput(f"{name} must be a finite number; it is {value!r}")
+    number = float(value)
+    low = above is not None and not number > above
+    low = low or (least is not None and not number >= least)
+    if low or number > most:
+        bounds = [f"above {above:g}"] if above is not None else []
+        bounds += [f"at least {least:g}"] if least is not None else []
+        bounds += [f"at most {most:g}"] if most < math.inf else []
+        raise InvalidInput(f"{name} must be {' and '.join(bounds)}; it is {number:g}")
+    return number

@@ -1,0 +1,11 @@
+"""The arrays that cross from one module to another."""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+Vector: TypeAlias = NDArray[np.floating]
+"""A flat vector of a model's weights, or of their change, in the model's own precision."""
