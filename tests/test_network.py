@@ -1,5 +1,8 @@
 """Fleets, networks and routings, and what happens to bad ones."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -98,6 +101,56 @@ def test_values_cannot_be_changed():
 def test_routings_sum_to_one_over_clients():
     fleet = sj.Fleet([1e-6, 1.0, 1e6], counts=[7, 11, 2])
     for name in ("uniform", "balanced", "square-root"):
-        np.testing.assert_allclose(fleet.counts @ sj.named_routing(name, fleet), 1.0, rtol=1e-14)
+        np.testing.assert_allclose(fleet.counts @ sj.named_routing(fleet, name), 1.0, rtol=1e-14)
     with pytest.raises(sj.UnknownName, match="did you mean 'uniform'"):
-        sj.named_routing("unifrom", fleet)
+        sj.named_routing(fleet, "unifrom")
+
+
+SPLIT = sj.Fleet([1.0, 1.0, 2.0], counts=[1, 2, 1], names=["a", "b", "c"])
+
+
+@pytest.mark.parametrize("parents", [None, [0, 0, 1]])
+@pytest.mark.parametrize("names", [None, ["a", "b", "c"]])
+def test_a_network_is_written_and_read_exactly(parents, names):
+    fleet = sj.Fleet(SPLIT.service_rates, SPLIT.counts, names)
+    network = sj.Network(fleet, [0.1, 0.2, 0.5], 7, parents=parents)
+    table = json.loads(json.dumps(network.to_table()))
+    assert sj.Network.from_table(table) == network
+    assert network.whole_fleet().size == 4
+
+
+def test_networks_that_split_classes_differently_differ():
+    network = sj.Network(SPLIT, [0.1, 0.2, 0.5], 7, parents=[0, 0, 1])
+    assert network != sj.Network(SPLIT, [0.1, 0.2, 0.5], 7)
+    assert replace(network, concurrency=3).parents.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "parents, message",
+    [
+        ([0, 1], "one entry per class"),
+        ([1, 1, 2], "without a gap"),
+        ([0, 2, 3], "without a gap"),
+        ([0, 1, 0], "one after another"),
+        ([0, 1, 1], "must have one service rate"),
+    ],
+)
+def test_impossible_parents_are_said(parents, message):
+    with pytest.raises(sj.InvalidInput, match=message):
+        sj.Network(SPLIT, [0.1, 0.2, 0.5], 7, parents=parents)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"concurrency": None}, "'concurrency' must be a whole number"),
+        ({"classes": []}, "'classes' is empty"),
+        ({"clases": []}, "did you mean 'classes'"),
+        ({"classes": [{"count": 1, "routing": 1.0}]}, "'service-rate' is missing"),
+        ({"classes": [{"count": 1, "routing": 0.5, "service-rate": 1}]}, "must sum to 1"),
+    ],
+)
+def test_bad_tables_of_networks_say_what_is_wrong(change, message):
+    table = sj.Network(SPLIT, [0.1, 0.2, 0.5], 7).to_table() | change
+    with pytest.raises(sj.InvalidFile, match=message):
+        sj.Network.from_table(table)

@@ -2,15 +2,17 @@
 
 import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import replacing
+from sojourn.fleetfile import read_columns
 from sojourn.types import FloatArray, IntArray
 
 ROUTING_SUM_TOLERANCE = 1e-9
@@ -120,16 +122,11 @@ class Fleet:
         Any other column, an empty file or a value that is not a number raises ``InvalidFile``
         with the line it stands on.
         """
+        rates, counts, names = read_columns(path)
         try:
-            with Path(path).open(newline="", encoding="utf-8-sig") as file:
-                rows = list(csv.reader(file))
-        except OSError as error:
-            raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
-        except UnicodeDecodeError as error:
-            raise InvalidFile(f"{path}: not a text file in UTF-8") from error
-        except csv.Error as error:
-            raise InvalidFile(f"{path}: not a CSV file ({error})") from error
-        return _fleet_from_rows(cls, rows, str(path))
+            return cls(rates, counts, names)
+        except InvalidInput as error:
+            raise InvalidFile(f"{path}: {error}") from error
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the fleet so that ``from_csv`` reads it back exactly."""
@@ -149,15 +146,31 @@ class Network:
     ``routing`` is :math:`p_i`, the probability that a new task goes to *each client* of a class,
     shape ``(k,)``, so that ``sum(counts * routing) == 1``; ``concurrency`` is :math:`m`.
 
+    A routing may tell clients of one class apart: ``fleet`` then lists the parts of that class one
+    after another, and ``parents``, shape ``(k,)``, gives for each class of ``fleet`` the class of
+    the whole fleet that it belongs to (by default its own number). So clients keep the numbers that
+    they have in the whole fleet.
+
     >>> Network(Fleet([1.0, 2.0], counts=[2, 1]), routing=[0.25, 0.5], concurrency=3)
     Network(3 clients in 2 classes, concurrency 3)
+    >>> singled_out = Fleet([1.0, 1.0, 2.0], counts=[1, 1, 1])
+    >>> Network(singled_out, [0.2, 0.3, 0.5], 3, parents=[0, 0, 1]).whole_fleet()
+    Fleet(3 clients in 2 classes, rates 1 to 2)
     """
 
     fleet: Fleet
     routing: FloatArray
     concurrency: int
+    parents: IntArray
 
-    def __init__(self, fleet: Fleet, routing: ArrayLike, concurrency: int) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        routing: ArrayLike,
+        concurrency: int,
+        *,
+        parents: ArrayLike | None = None,
+    ) -> None:
         p = _positive_vector(
             "routing", routing, advice="Leave out clients that should get no task."
         )
@@ -177,6 +190,7 @@ class Network:
         object.__setattr__(self, "fleet", fleet)
         object.__setattr__(self, "routing", p)
         object.__setattr__(self, "concurrency", check_concurrency(concurrency))
+        object.__setattr__(self, "parents", _checked_parents(fleet, parents))
 
     @property
     def size(self) -> int:
@@ -193,12 +207,69 @@ class Network:
         """The routing probability of every client, shape ``(n,)``."""
         return self.fleet.expand(self.routing)
 
+    @property
+    def is_split(self) -> bool:
+        """Whether the routing tells clients of one class of the whole fleet apart."""
+        return int(self.parents[-1]) + 1 < self.fleet.classes
+
+    def whole_fleet(self, names: Sequence[str] | None = None) -> Fleet:
+        """The fleet with the parts of each class as one class again, and these names."""
+        firsts = np.unique(self.parents, return_index=True)[1]
+        counts = np.add.reduceat(self.fleet.counts, firsts)
+        if names is None and not self.is_split:
+            names = self.fleet.names
+        return Fleet(self.fleet.service_rates[firsts], counts, names)
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values for TOML and JSON: ``concurrency``, and one of ``classes`` per class.
+
+        >>> network = Network(Fleet([1.0, 4.0], counts=[3, 1]), [0.2, 0.4], 5)
+        >>> network.to_table()["classes"][1]
+        {'count': 1, 'service-rate': 4.0, 'routing': 0.4}
+        >>> Network.from_table(network.to_table()) == network
+        True
+        """
+        fleet, rows = self.fleet, []
+        for k in range(fleet.classes):
+            row: dict[str, Any] = {} if fleet.names is None else {"name": fleet.names[k]}
+            row["count"] = int(fleet.counts[k])
+            row["service-rate"] = float(fleet.service_rates[k])
+            row["routing"] = float(self.routing[k])
+            if self.is_split:
+                row["fleet-class"] = int(self.parents[k]) + 1
+            rows.append(row)
+        return {"concurrency": self.concurrency, "classes": rows}
+
+    @classmethod
+    def from_table(cls, table: Table | Mapping[str, Any], where: str = "network") -> "Network":
+        """The network that ``to_table`` wrote; what is missing or impossible raises ``InvalidFile``.
+
+        Of a ``Table`` only the keys of the network are taken; other keys are left to the caller.
+        """
+        given = table if isinstance(table, Table) else Table(table, where)
+        concurrency = given.take("concurrency", int)
+        rows = given.tables("classes")
+        if given is not table:
+            given.close()
+        columns = [_read_class(row, place) for place, row in enumerate(rows)]
+        if not columns:
+            raise InvalidFile(
+                f"{given.where}: 'classes' is empty: there must be a class of clients"
+            )
+        names, counts, rates, routing, parents = zip(*columns, strict=True)
+        try:
+            fleet = Fleet(rates, counts, None if None in names else names)
+            return cls(fleet, routing, concurrency, parents=parents)
+        except InvalidInput as error:
+            raise InvalidFile(f"{given.where}: {error}") from error
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Network)
             and self.fleet == other.fleet
             and np.array_equal(self.routing, other.routing)
             and self.concurrency == other.concurrency
+            and np.array_equal(self.parents, other.parents)
         )
 
     def __repr__(self) -> str:
@@ -244,8 +315,8 @@ ROUTINGS = {
 }
 
 
-def named_routing(name: str, fleet: Fleet) -> FloatArray:
-    """The closed-form routing called ``name``: uniform, balanced or square-root."""
+def named_routing(fleet: Fleet, name: str) -> FloatArray:
+    """The closed-form routing of ``fleet`` called ``name``: uniform, balanced or square-root."""
     if name not in ROUTINGS:
         raise UnknownName("routing", name, ROUTINGS)
     return ROUTINGS[name](fleet)
@@ -275,6 +346,46 @@ def check_concurrency(value: int) -> int:
     if number > MOST_TASKS:
         raise InvalidInput(f"concurrency must be at most {MOST_TASKS}; it is {value!r}")
     return int(number)
+
+
+def _checked_parents(fleet: Fleet, parents: ArrayLike | None) -> IntArray:
+    if parents is None:
+        of = np.arange(fleet.classes)
+    else:
+        try:
+            of = np.array(parents, dtype=np.int64)
+        except (OverflowError, TypeError, ValueError):
+            of = np.full(fleet.classes, -1)
+        if of.shape != (fleet.classes,):
+            raise InvalidInput(
+                f"parents must have one entry per class of the fleet: it has shape {of.shape}, the "
+                f"fleet has {fleet.classes} classes"
+            )
+        if of[0] != 0 or not np.isin(np.diff(of), (0, 1)).all():
+            raise InvalidInput(
+                "parents (fleet-class in a file, from 1 on) must number the fleet's classes without "
+                f"a gap, the parts of a class one after another; it is {parents!r:.100}"
+            )
+        rates = fleet.service_rates
+        uneven = np.flatnonzero((np.diff(of) == 0) & (rates[1:] != rates[:-1]))
+        if uneven.size:
+            k = int(uneven[0])
+            raise InvalidInput(
+                f"{fleet.label(k)} and {fleet.label(k + 1)} are parts of one class and must have one "
+                f"service rate (fleet-class, service-rate in a file); they have {rates[k]:g} and "
+                f"{rates[k + 1]:g}"
+            )
+    of.setflags(write=False)
+    return of
+
+
+def _read_class(row: Table, place: int) -> tuple[str | None, int, float, float, int]:
+    name = row.take("name", str, default=None)
+    count = row.take("count", int)
+    rate, routing = row.take("service-rate", float), row.take("routing", float)
+    parent = row.take("fleet-class", int, default=place + 1) - 1
+    row.close()
+    return name, count, rate, routing, parent
 
 
 def _proportional_to(fleet: Fleet, weights: FloatArray) -> FloatArray:
@@ -315,68 +426,6 @@ def _whole_counts(counts: ArrayLike) -> IntArray:
             f"a fleet has at most {MOST_CLIENTS} clients; the counts sum to {numbers.sum():g}"
         )
     return numbers.astype(np.int64)
-
-
-_COLUMNS = ("service_rate", "count", "name")
-
-
-def _fleet_from_rows(cls: type[Fleet], rows: list[list[str]], where: str) -> Fleet:
-    if not rows or not any(field.strip() for field in rows[0]):
-        raise InvalidFile(f"{where}: empty. The first line must name the columns: service_rate")
-    header = [field.strip() for field in rows[0]]
-    for column in header:
-        if column not in _COLUMNS:
-            raise InvalidFile(f"{where}: {UnknownName('column', column, _COLUMNS)}")
-    if len(set(header)) != len(header):
-        raise InvalidFile(f"{where}: a column stands twice in the first line")
-    if "service_rate" not in header:
-        raise InvalidFile(f"{where}: there is no column service_rate in the first line")
-    columns: dict[str, list[str]] = {name: [] for name in header}
-    lines: list[int] = []
-    for line, row in enumerate(rows[1:], start=2):
-        if not any(field.strip() for field in row):
-            continue
-        if len(row) != len(header):
-            raise InvalidFile(
-                f"{where}, line {line}: {len(row)} fields where the first line has {len(header)}"
-            )
-        lines.append(line)
-        for name, field in zip(header, row, strict=True):
-            columns[name].append(field.strip())
-    if not lines:
-        raise InvalidFile(f"{where}: no clients: there is no line below the column names")
-    rates = _numbers(columns["service_rate"], lines, "service_rate", where)
-    counts = _numbers(columns["count"], lines, "count", where) if "count" in columns else None
-    for values, name in ((rates, "service_rate"), (counts, "count")):
-        if values is None:
-            continue
-        good = np.isfinite(values) & (values > 0)
-        if name == "count":
-            good &= values % 1 == 0
-        if not good.all():
-            i = int(np.flatnonzero(~good)[0])
-            kind = "positive and finite" if name == "service_rate" else "whole and at least 1"
-            raise InvalidFile(
-                f"{where}, line {lines[i]}: {name} must be {kind}; it is {values[i]:g}"
-            )
-    try:
-        return cls(rates, counts, columns.get("name"))
-    except InvalidInput as error:
-        raise InvalidFile(f"{where}: {error}") from error
-
-
-def _numbers(fields: list[str], lines: list[int], name: str, where: str) -> FloatArray:
-    try:
-        return np.array(fields, dtype=np.float64)
-    except ValueError:
-        for line, field in zip(lines, fields, strict=True):
-            try:
-                float(field)
-            except ValueError:
-                raise InvalidFile(
-                    f"{where}, line {line}: {name} must be a number; it is '{field}'"
-                ) from None
-        raise
 
 
 BUILT_IN_FLEETS = {

@@ -84,7 +84,7 @@ def test_engines_agree(n, m, ratio):
 def test_large_three_class_fleet_has_no_overflow(routing):
     """Where convolution returns inf or nan: rho^k and the constants leave the range of doubles."""
     fleet = sj.Fleet([0.001, 1.0, 1000.0], counts=[400, 300, 300])
-    network = sj.Network(fleet, sj.named_routing(routing, fleet), 1000)
+    network = sj.Network(fleet, sj.named_routing(fleet, routing), 1000)
     contour = sj.analyze(network, engine="contour")
     recursion = sj.analyze(network, engine="mean-value")
     assert np.isfinite(contour.throughput)

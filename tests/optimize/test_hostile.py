@@ -112,9 +112,13 @@ EDITS = [
     ("smoothness = 1.0", "smothness = 1.0", "the key 'smoothness' is missing"),
     ("[constants]", "[constant]", "needs a table [constants]"),
     ("\n[predicted]", "\n[[predicted]]", "'predicted' must be a table"),
-    ("count = 3", "fleet-class = 7, count = 3", "fleet-class must number"),
-    ("count = 3", "fleet-class = -7, count = 3", "fleet-class must number"),
-    ("count = 3", "fleet-class = 99999999999999999999, count = 3", "fleet-class must number"),
+    ("count = 3", "fleet-class = 7, count = 3", "must number the fleet's classes"),
+    ("count = 3", "fleet-class = -7, count = 3", "must number the fleet's classes"),
+    (
+        "count = 3",
+        "fleet-class = 99999999999999999999, count = 3",
+        "must number the fleet's classes",
+    ),
     ("[objective]", "[objective", "not valid TOML"),
 ]
 

@@ -109,7 +109,7 @@ def test_no_simple_routing_is_better_at_its_own_learning_rate(objective):
     rows = plan.comparison()
     assert rows["plan"].value == pytest.approx(plan.value, rel=1e-12)
     for name in ("uniform", "balanced", "square-root"):
-        network = sj.Network(THREE, sj.named_routing(name, THREE), 30)
+        network = sj.Network(THREE, sj.named_routing(THREE, name), 30)
         assert rows[name].value == objective.evaluate(network).value
         better = (
             rows[name].value > plan.value if objective.maximize else rows[name].value < plan.value

@@ -57,7 +57,7 @@ def run_folder(tmp_path: Path, histories: list[History]) -> Path:
         "strategies": [
             {
                 "name": name,
-                "routing": named_routing(name, FLEET).tolist(),
+                "routing": named_routing(FLEET, name).tolist(),
                 "concurrency": 30,
                 "time_to": {"0.5": {}, "0.8": {}},
             }

@@ -28,7 +28,7 @@ LARGE = Fleet([0.5, 1.0, 2.0], counts=[3000, 3000, 4000])
 
 
 def network(fleet: Fleet, routing: str, concurrency: int) -> Network:
-    return Network(fleet, named_routing(routing, fleet), concurrency)
+    return Network(fleet, named_routing(fleet, routing), concurrency)
 
 
 NETWORKS = {
@@ -77,7 +77,7 @@ def test_a_stationary_start_is_stationary_from_the_first_moment(clients: int) ->
     """However short the time, the rounds completed in it are throughput times time on average."""
     random = np.random.default_rng(clients)
     fleet = Fleet(random.lognormal(0.0, 0.5, size=clients))
-    net = Network(fleet, named_routing("square-root", fleet), 2 * clients)
+    net = Network(fleet, named_routing(fleet, "square-root"), 2 * clients)
     found = replicate(net, time=0.5, replicates=400, seed=1)
     assert abs(found.rounds.z_scores(0.5 * analyze(net).throughput)) < 4
 

@@ -301,7 +301,7 @@ def test_a_routing_is_reported_only_where_tasks_follow_it(tmp_path):
         for s in experiment.strategies
     )
     assert "routing" not in idle
-    assert routed["routing"] == experiment.strategies[1].network.routing.tolist()
+    assert routed["network"] == experiment.strategies[1].network.to_table()
 
 
 def test_means_leave_out_diverged_runs_and_say_so(tmp_path):

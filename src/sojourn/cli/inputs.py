@@ -43,7 +43,7 @@ def read_fleet(text: str) -> Fleet:
 def read_routing(text: str, fleet: Fleet) -> FloatArray:
     """A closed-form routing by name, or a CSV file with a column ``routing``, one row per class."""
     if text in ROUTINGS:
-        return named_routing(text, fleet)
+        return named_routing(fleet, text)
     path = Path(text)
     if not path.exists():
         raise InvalidFile(f"{text}: no such file, and {UnknownName('routing', text, ROUTINGS)}")

@@ -1,6 +1,7 @@
 """``sojourn simulate``: theory beside simulation, and schedules to train on."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,8 +96,8 @@ def simulate(
     from sojourn.simulation.replicate import replicate
     from sojourn.simulation.simulate import simulate as simulate_network
 
-    network = _network(source, concurrency, routing)
-    service = _law(law, law_parameter or [], trace, network.fleet)
+    network, fleet = _network(source, concurrency, routing)
+    service = _law(law, law_parameter or [], trace, fleet)
     begin = start or ("stationary" if policy == "routed" else "spread")
     if rounds is None and time is None:
         rounds = DEFAULT_ROUNDS
@@ -138,18 +139,20 @@ def simulate(
         _show(result, Console())
 
 
-def _network(source: str, concurrency: int | None, routing: str | None) -> Network:
+def _network(source: str, concurrency: int | None, routing: str | None) -> tuple[Network, Fleet]:
+    """What is to be simulated, and the whole fleet, whose classes a trace names."""
     if source.endswith(".toml"):
         from sojourn.optimize import Plan
 
-        planned = Plan.read(source).network
-        fleet = planned.fleet
-        p = planned.routing if routing is None else read_routing(routing, fleet)
-        return Network(fleet, p, concurrency or planned.concurrency)
+        plan = Plan.read(source)
+        m = concurrency or plan.concurrency
+        if routing is None:
+            return replace(plan.network, concurrency=m), plan.fleet
+        return Network(plan.fleet, read_routing(routing, plan.fleet), m), plan.fleet
     if concurrency is None:
         raise InvalidInput("a fleet needs --concurrency, the number of tasks in flight")
     fleet = read_fleet(source)
-    return Network(fleet, read_routing(routing or "uniform", fleet), concurrency)
+    return Network(fleet, read_routing(routing or "uniform", fleet), concurrency), fleet
 
 
 def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "Law":

@@ -1,7 +1,7 @@
 """What a deployment is asked to do, as Flower's run configuration says it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ class Settings:
         if self.plan is not None:
             return _replan_like(self.plan, self.concurrency, self.rule.local_steps)
         name = self.routing or "uniform"
-        return lambda rates: named_routing(name, Fleet(rates))
+        return lambda rates: named_routing(Fleet(rates), name)
 
 
 def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
@@ -113,7 +113,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         learning_rate = learning_rate or plan_rate
     else:
         known = fleet or Fleet(np.full(clients, 1.0))
-        p = named_routing(routing or "uniform", known)
+        p = named_routing(known, routing or "uniform")
         network = Network(known, p, concurrency or clients)
     if network.size != clients:
         raise InvalidFile(
@@ -127,7 +127,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         )
     if learning_rate <= 0:
         raise InvalidFile(f"{WHERE}: 'learning-rate' must be positive; it is {learning_rate:g}")
-    network = Network(network.fleet, network.routing, concurrency or network.concurrency)
+    network = replace(network, concurrency=concurrency or network.concurrency)
     return Settings(
         clients=clients,
         concurrency=network.concurrency,
@@ -158,19 +158,11 @@ def _at_least(table: Table, key: str, kind: type, least: float, **default: Any) 
 
 
 def _read_plan(path: Path) -> tuple[Network, float]:
-    """The plan's network, its clients numbered as in the fleet it was made for, and its rate."""
+    """The plan's network and its learning rate."""
     from sojourn.optimize import Plan
 
     plan = Plan.read(path)
-    network, order = plan.network, np.argsort(plan.parents, kind="stable")
-    names = plan.fleet.names
-    fleet = Fleet(
-        network.fleet.service_rates[order],
-        network.fleet.counts[order],
-        None if names is None else [names[k] for k in plan.parents[order]],
-    )
-    in_order = Network(fleet, network.routing[order], network.concurrency)
-    return in_order, plan.learning_rate or 0.0
+    return plan.network, plan.learning_rate or 0.0
 
 
 def _replan_like(path: Path, concurrency: int, local_steps: int) -> Replan:
@@ -181,8 +173,6 @@ def _replan_like(path: Path, concurrency: int, local_steps: int) -> Replan:
 
     def replan(rates: FloatArray) -> FloatArray:
         solution = optimize_routing(Fleet(local_steps * rates), concurrency, objective)
-        routing = np.empty(rates.size)
-        routing[solution.parents] = solution.network.routing
-        return routing
+        return solution.network.client_routing
 
     return replan

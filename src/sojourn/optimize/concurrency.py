@@ -11,7 +11,6 @@ from sojourn.network import MOST_TASKS, Fleet, Network, named_routing
 from sojourn.optimize.descent import lbfgs
 from sojourn.optimize.objectives import Objective
 from sojourn.optimize.routing import Progress, Solution, optimize_routing
-from sojourn.types import IntArray
 
 EXHAUSTIVE = 8
 """Width below which every whole number is tried."""
@@ -20,14 +19,10 @@ GOLDEN = (3.0 - 5.0**0.5) / 2.0
 
 @dataclass(frozen=True, eq=False)
 class ConcurrencySolution:
-    """The best concurrency: the network at it, the objective's value, and every value tried.
-
-    ``parents`` gives the fleet's class of each of the network's classes, as in ``Solution``.
-    """
+    """The best concurrency: the network at it, the objective's value, and every value tried."""
 
     objective: Objective
     network: Network
-    parents: IntArray
     value: float
     learning_rate: float | None
     tried: dict[int, float]
@@ -72,7 +67,7 @@ def optimize_concurrency(
     if routing is None:
         network_at = _descending(fleet, objective, networks, progress)
     else:
-        fixed = named_routing(routing, fleet) if isinstance(routing, str) else routing
+        fixed = named_routing(fleet, routing) if isinstance(routing, str) else routing
 
         def network_at(m: int) -> Network:
             return Network(fleet, fixed, m)
@@ -98,7 +93,6 @@ def optimize_concurrency(
     return ConcurrencySolution(
         objective=objective,
         network=networks[best],
-        parents=np.arange(fleet.classes),
         value=evaluation.value,
         learning_rate=evaluation.learning_rate,
         tried=tried,
@@ -185,7 +179,6 @@ def _with_full_search(
     return ConcurrencySolution(
         objective=objective,
         network=found.network,
-        parents=found.parents,
         value=found.value,
         learning_rate=found.learning_rate,
         tried=tried,

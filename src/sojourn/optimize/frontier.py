@@ -93,20 +93,21 @@ def frontier(
         fastest = lbfgs(fleet, m, Throughput(), balanced_routing(fleet)).value
         paths = _distinct([_Path(start, m, penalty) for start in _starts(fleet)])
         first = min(paths, key=lambda path: path.penalty)
-        reached = [first.state.network]
+        reached = [(first.state, first.network)]
         for target in _targets(first.log_throughput, math.log(CLOSEST * fastest), points):
             if progress is not None:
                 progress(f"throughput {math.exp(target):.4g} of {fastest:.4g}")
             reached.append(_least(paths, target))
-    throughput, least = np.array([_mark(network, penalty) for network in reached]).T
-    marked = {name: Network(fleet, named_routing(name, fleet), m) for name in ROUTINGS}
+    throughput = np.array([state.throughput for state, _ in reached])
+    least = np.array([_penalty(state, penalty) for state, _ in reached])
+    marked = {name: Network(fleet, named_routing(fleet, name), m) for name in ROUTINGS}
     if plan is not None:
         marked["plan"] = plan.network
     return Frontier(
         penalty=penalty,
         throughput=throughput,
         least=least,
-        networks=tuple(reached),
+        networks=tuple(network for _, network in reached),
         marks={name: _mark(network, penalty) for name, network in marked.items()},
     )
 
@@ -140,22 +141,29 @@ def _distinct(paths: list["_Path"]) -> list["_Path"]:
     return kept
 
 
-def _least(paths: list["_Path"], target: float) -> Network:
+def _least(paths: list["_Path"], target: float) -> tuple[Penalties, Network]:
     for path in paths:
         path.move_to(target)
     reached = [path for path in paths if path.log_throughput >= target - REACHED] or paths
-    return min(reached, key=lambda path: path.penalty).state.network
+    best = min(reached, key=lambda path: path.penalty)
+    return best.state, best.network
 
 
 class _Path:
     """One curve of local minima, followed from its unconstrained end towards greater throughput."""
 
     def __init__(self, start: Start, concurrency: int, penalty: Penalty) -> None:
-        self._fleet, self._concurrency, self._which = start.fleet, concurrency, penalty
+        self._start, self._fleet = start, start.fleet
+        self._concurrency, self._which = concurrency, penalty
         self._theta = np.log(start.routing)
         self._multiplier = 0.0
         self.state = self._measure(self._theta)
         self.move_to(-math.inf)
+
+    @property
+    def network(self) -> Network:
+        """Where the path is, its clients numbered as in the fleet."""
+        return self._start.merged(self.state.network)
 
     @property
     def penalty(self) -> float:

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import tomli_w
 
 from sojourn.bounds import LearningConstants
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName, Unreachable
 from sojourn.files import replacing
-from sojourn.network import Fleet, Network
+from sojourn.network import Network
 from sojourn.optimize.objectives import (
     Evaluation,
     Objective,
@@ -25,7 +24,6 @@ from sojourn.optimize.objectives import (
     TimeToAccuracy,
 )
 from sojourn.optimize.planning import Plan
-from sojourn.types import IntArray
 from sojourn.version import __version__
 
 SAME_RATE = 1e-9
@@ -34,24 +32,16 @@ SAME_RATE = 1e-9
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write ``plan`` as TOML, atomically."""
-    fleet, network = plan.fleet, plan.network
-    split = fleet.classes != network.fleet.classes
-    rows = []
-    for k in range(network.fleet.classes):
-        row: dict[str, Any] = {}
-        if network.fleet.names is not None:
-            row["name"] = network.fleet.names[k]
-        row["count"] = int(network.fleet.counts[k])
-        row["service-rate"] = float(network.fleet.service_rates[k])
-        row["routing"] = float(network.routing[k])
-        if split:
-            row["fleet-class"] = int(plan.parents[k]) + 1
-            if fleet.names is not None:
-                row["of"] = fleet.label(int(plan.parents[k]))
-        rows.append("  { " + ", ".join(_item(key, value) for key, value in row.items()) + " },")
-    head: dict[str, Any] = {"concurrency": plan.concurrency}
+    network = plan.network.to_table()
+    rows = [
+        "  { " + ", ".join(_item(key, value) for key, value in row.items()) + " },"
+        for row in network["classes"]
+    ]
+    head: dict[str, Any] = {"concurrency": network["concurrency"]}
     if plan.learning_rate is not None:
         head["learning-rate"] = plan.learning_rate
+    if plan.network.is_split and plan.fleet.names is not None:
+        head["fleet-names"] = list(plan.fleet.names)
     prediction = plan.predict()
     predicted = {
         "value": plan.value,
@@ -90,16 +80,16 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     A learning rate other than the objective's best counts as given.
     """
     table = Table.read(os.fspath(path))
-    concurrency = table.take("concurrency", int)
     learning_rate = table.take("learning-rate", float, default=None)
-    rows = table.tables("classes")
+    names = table.take("fleet-names", list, default=None)
+    network = Network.from_table(table)
     constants = _read_constants(table)
     objective = _read_objective(table.table("objective"), constants)
     table.take("predicted", dict, default=None)
     origin = table.take("provenance", dict, default={})
     table.close()
     try:
-        fleet, network, parents = _read_classes(rows, concurrency)
+        fleet = network.whole_fleet(names)
         objective, evaluation = _at_learning_rate(objective, learning_rate, network)
     except InvalidFile:
         raise
@@ -109,41 +99,10 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         fleet=fleet,
         objective=objective,
         network=network,
-        parents=parents,
         learning_rate=evaluation.learning_rate,
         value=evaluation.value,
         provenance=origin,
     )
-
-
-def _read_classes(rows: list[Table], concurrency: int) -> tuple[Fleet, Network, IntArray]:
-    names, counts, rates, routing, parents, origins = [], [], [], [], [], []
-    for place, row in enumerate(rows, start=1):
-        names.append(row.take("name", str, default=None))
-        counts.append(row.take("count", int))
-        rates.append(row.take("service-rate", float))
-        routing.append(row.take("routing", float))
-        part = row.take("fleet-class", int, default=None)
-        parents.append((place if part is None else part) - 1)
-        origins.append(row.take("of", str, default=names[-1] if part is None else None))
-        row.close()
-    if not rows:
-        raise InvalidInput("classes is empty: a plan needs at least one class of clients")
-    split = Fleet(rates, counts, None if None in names else names)
-    network = Network(split, routing, concurrency)
-    numbers = set(parents)
-    if min(numbers) != 0 or max(numbers) != len(numbers) - 1:
-        raise InvalidInput("fleet-class must number the fleet's classes from 1 on without a gap")
-    of = np.array(parents, dtype=np.int64)
-    firsts = np.unique(of, return_index=True)[1]
-    if not np.array_equal(split.service_rates, split.service_rates[firsts][of]):
-        raise InvalidInput("clients of one fleet-class must have one service-rate")
-    whole = Fleet(
-        split.service_rates[firsts],
-        np.bincount(of, weights=split.counts),
-        None if None in origins else [origins[k] for k in firsts],
-    )
-    return whole, network, of
 
 
 def _read_constants(table: Table) -> LearningConstants | None:

@@ -22,7 +22,7 @@ from sojourn.optimize.objectives import (
 )
 from sojourn.optimize.routing import Progress, optimize_routing
 from sojourn.provenance import provenance
-from sojourn.types import FloatArray, IntArray
+from sojourn.types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,25 @@ class Plan:
     """What to do with a fleet: which client gets how many tasks, how many at once, how fast to learn.
 
     ``network`` may have more classes than ``fleet``: the best routing may single out clients of a
-    class; ``parents`` gives the fleet's class of each. ``learning_rate`` is ``None`` only when the
-    objective says nothing about learning.
+    class, whose parts then stand beside each other, so that both number the clients alike.
+    ``learning_rate`` is ``None`` only when the objective says nothing about learning.
     """
 
     fleet: Fleet
     objective: Objective
     network: Network
-    parents: IntArray
     learning_rate: float | None
     value: float
     provenance: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        whole = self.network.whole_fleet()
+        same = np.array_equal(whole.service_rates, self.fleet.service_rates)
+        if not same or not np.array_equal(whole.counts, self.fleet.counts):
+            raise InvalidInput(
+                f"a plan's network must be one of its fleet: the fleet is {self.fleet}, the network "
+                f"is of {whole}"
+            )
 
     @property
     def concurrency(self) -> int:
@@ -81,9 +89,8 @@ class Plan:
 
     @property
     def client_routing(self) -> FloatArray:
-        """The probability of every client of ``fleet``, shape ``(n,)``; parts of a class in order."""
-        order = np.argsort(self.parents, kind="stable")
-        return np.repeat(self.network.routing[order], self.network.fleet.counts[order])
+        """The probability of every client of ``fleet``, shape ``(n,)``."""
+        return self.network.client_routing
 
     def predict(self, network: Network | None = None) -> Prediction:
         """Theory's figures for the plan, or for another network under the same objective."""
@@ -122,7 +129,7 @@ class Plan:
         """
         rows = {
             name: self.predict(
-                Network(self.fleet, named_routing(name, self.fleet), self.concurrency)
+                Network(self.fleet, named_routing(self.fleet, name), self.concurrency)
             )
             for name in ROUTINGS
         }
@@ -171,24 +178,22 @@ def plan(
     Plan(30 clients, concurrency 7, learning rate 0.0002036: time-to-accuracy 538736)
     """
     wanted = objective if learning_rate is None else objective.with_learning_rate(learning_rate)
-    parents = np.arange(fleet.classes)
     if concurrency is not None:
         concurrency = check_concurrency(concurrency)
     if routing is None and concurrency is not None:
         solution = optimize_routing(fleet, concurrency, wanted, progress=progress)
-        network, parents = solution.network, solution.parents
+        network = solution.network
     elif routing is not None and concurrency is not None:
-        vector = named_routing(routing, fleet) if isinstance(routing, str) else routing
+        vector = named_routing(fleet, routing) if isinstance(routing, str) else routing
         network = Network(fleet, vector, concurrency)
     else:
         best = optimize_concurrency(fleet, wanted, routing=routing, progress=progress)
-        network, parents = best.network, best.parents
+        network = best.network
     evaluation = wanted.evaluate(network)
     found = Plan(
         fleet=fleet,
         objective=wanted,
         network=network,
-        parents=parents,
         learning_rate=evaluation.learning_rate,
         value=evaluation.value,
         provenance=provenance(

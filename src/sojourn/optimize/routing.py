@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sojourn.bounds import max_learning_rate
@@ -21,13 +20,10 @@ from sojourn.optimize.starts import (
     neighbouring_pace_setters,
     pace_setter_starts,
 )
-from sojourn.types import IntArray
 
 Method = Literal["lbfgs", "adam"]
 METHODS = ("lbfgs", "adam")
 
-SAME_PROBABILITY = 1e-5
-"""Relative difference below which clients of one class are said to have the same probability."""
 SAME_VALUE = 1e-7
 """Relative difference of two values up to which neither is worth a search around it."""
 OUTLINE_TOLERANCE, OUTLINE_STEPS = 1e-6, 100
@@ -51,13 +47,12 @@ class Solution:
     """The best routing found.
 
     ``network`` may have more classes than the fleet, since the best routing may single out one or
-    two clients of a class; ``parents`` gives the fleet's class of each of its classes.
+    two clients of a class; its ``parents`` give the fleet's class of each of its classes.
     ``gradient_norm`` is that of the logarithm of the objective in softmax coordinates.
     """
 
     objective: Objective
     network: Network
-    parents: IntArray
     value: float
     learning_rate: float | None
     gradient_norm: float
@@ -211,7 +206,8 @@ def _attainable_start(fleet: Fleet, concurrency: int, objective: Objective) -> I
             f"routing attains is {8.0 * floor.value:.4g}. Ask for more than that, lower the learning "
             "rate, or leave it out to have it chosen."
         )
-    yield Start("least noise", fleet, floor.network.fleet, floor.parents, floor.network.routing)
+    network = floor.network
+    yield Start("least noise", fleet, network.fleet, network.parents, network.routing)
 
 
 def _best(objective: Objective, ended: list[tuple[Start, Descent]]) -> tuple[Start, Descent]:
@@ -221,40 +217,13 @@ def _best(objective: Objective, ended: list[tuple[Start, Descent]]) -> tuple[Sta
 
 def _solution(objective: Objective, ended: list[tuple[Start, Descent]]) -> Solution:
     start, descent = _best(objective, ended)
-    network, parents = _merge_siblings(start, descent.network)
+    network = start.merged(descent.network)
     evaluation = objective.evaluate(network)
     return Solution(
         objective=objective,
         network=network,
-        parents=parents,
         value=evaluation.value,
         learning_rate=evaluation.learning_rate,
         gradient_norm=descent.gradient_norm,
         attempts=tuple(Attempt(s.name, d.value, d.gradient_norm, d.steps) for s, d in ended),
     )
-
-
-def _merge_siblings(start: Start, network: Network) -> tuple[Network, IntArray]:
-    """Classes that were split and ended with the same probability are one class again."""
-    p, counts, parents = network.routing.copy(), network.fleet.counts.copy(), start.parents
-    whole = start.whole.classes
-    dropped = []
-    for part in range(whole, parents.size):
-        parent = int(parents[part])
-        if abs(p[part] - p[parent]) <= SAME_PROBABILITY * p[parent]:
-            p[parent] = (counts[part] * p[part] + counts[parent] * p[parent]) / (
-                counts[part] + counts[parent]
-            )
-            counts[parent] += counts[part]
-            dropped.append(part)
-    if not dropped:
-        return network, parents
-    kept = np.setdiff1d(np.arange(parents.size), dropped)
-    names = None
-    if network.fleet.names is not None:
-        labels = list(network.fleet.names)
-        for part in dropped:
-            labels[int(parents[part])] = start.whole.label(int(parents[part]))
-        names = [labels[k] for k in kept] if start.whole.names or kept.size > whole else None
-    fleet = Fleet(network.fleet.service_rates[kept], counts[kept], names)
-    return Network(fleet, p[kept], network.concurrency), parents[kept]

@@ -65,7 +65,7 @@ def sensitivity(
 
 def _best(plan: Plan, k: int, change: Change) -> float | None:
     """The best value after ``change`` of one client of class ``k``, whichever of its kinds it is."""
-    parts = np.flatnonzero(plan.parents == k).tolist()
+    parts = np.flatnonzero(plan.network.parents == k).tolist()
     found = [
         value
         for part in parts

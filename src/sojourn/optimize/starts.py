@@ -16,6 +16,8 @@ LARGE_FLEET = 1000
 """From so many clients on, pace-setters may hold far less and still many times an even share."""
 LARGE_FLEET_MASS = (0.01, 0.25)
 LARGE_FLEET_PACE_SETTERS = (1, 2)
+SAME_PROBABILITY = 1e-5
+"""Relative difference below which clients of one class are said to have the same probability."""
 MOST_PLACES = 6
 """At how many places, evenly spread over the order of speed, pace-setters are tried."""
 
@@ -24,8 +26,8 @@ MOST_PLACES = 6
 class Start:
     """A routing to descend from, on a fleet whose classes may be parts of those of ``whole``.
 
-    ``parents`` gives for each class of ``fleet`` the class of ``whole`` it belongs to; ``group``
-    maps classes of ``whole`` to the number of their clients that set the pace, around ``place`` in
+    ``parents`` gives for each class of ``fleet`` the class of ``whole`` it belongs to, parts that
+    are split off standing last; ``merged`` puts them beside their class. ``group`` maps classes of ``whole`` to the number of their clients that set the pace, around ``place`` in
     the order of speed.
     """
 
@@ -52,11 +54,39 @@ class Start:
         """How much probability the pace-setters hold in a network that a descent ended in."""
         return float(ended.fleet.counts[self.setters] @ ended.routing[self.setters])
 
+    def merged(self, ended: Network) -> Network:
+        """A network that a descent ended in, its clients numbered as in ``whole``.
+
+        Parts of a class stand beside each other; those with the same probability are one again.
+        """
+        p, counts, parents = ended.routing.copy(), ended.fleet.counts.copy(), self.parents
+        names = None if ended.fleet.names is None else list(ended.fleet.names)
+        firsts = np.unique(parents, return_index=True)[1]
+        kept = np.ones(parents.size, dtype=np.bool_)
+        for part in np.setdiff1d(np.arange(parents.size), firsts):
+            first = firsts[parents[part]]
+            if abs(p[part] - p[first]) <= SAME_PROBABILITY * p[first]:
+                together = counts[part] + counts[first]
+                p[first] = (counts[part] * p[part] + counts[first] * p[first]) / together
+                counts[first], kept[part] = together, False
+                if names is not None:
+                    names[first] = self.whole.label(int(parents[part]))
+        order = np.argsort(parents, kind="stable")
+        order = order[kept[order]]
+        if self.whole.names is None and order.size == self.whole.classes:
+            names = None
+        fleet = Fleet(
+            ended.fleet.service_rates[order],
+            counts[order],
+            None if names is None else [names[k] for k in order],
+        )
+        return Network(fleet, p[order], ended.concurrency, parents=parents[order])
+
 
 def closed_form_starts(fleet: Fleet) -> Iterator[Start]:
     """Uniform, balanced and square-root routing of the fleet as it is."""
     for name in ROUTINGS:
-        yield Start(name, fleet, fleet, np.arange(fleet.classes), named_routing(name, fleet))
+        yield Start(name, fleet, fleet, np.arange(fleet.classes), named_routing(fleet, name))
 
 
 def pace_setter_starts(fleet: Fleet, routing: FloatArray) -> Iterator[Start]:

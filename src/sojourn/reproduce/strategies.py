@@ -29,7 +29,7 @@ def routing_of(
     """
     rate = setting.learning_rate
     if strategy in ROUTINGS:
-        return named_routing(strategy, setting.fleet)
+        return named_routing(setting.fleet, strategy)
     if strategy == "g-optimal":
         return _best(setting, PerRound(constants, learning_rate=rate, rounds=0))
     if strategy == "h-optimal":

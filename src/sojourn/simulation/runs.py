@@ -205,15 +205,15 @@ def _check_policy(network: Network, policy: str, start: Start) -> None:
 
 def _service(network: Network, law: Law, work: float) -> events.Service:
     fleet = network.fleet
-    classes = np.repeat(np.arange(fleet.classes), fleet.counts)
-    lists = law.observed
-    if lists and len(lists) not in (1, fleet.classes):
+    classes = np.repeat(network.parents, fleet.counts)
+    lists, whole = law.observed, int(network.parents[-1]) + 1
+    if lists and len(lists) not in (1, whole):
         raise InvalidInput(
             f"a trace needs durations for every class of the fleet, or one list for all: the "
-            f"fleet has {fleet.classes} classes, the trace {len(lists)} lists"
+            f"fleet has {whole} classes, the trace {len(lists)} lists"
         )
     if len(lists) == 1:
-        lists = lists * fleet.classes
+        lists = lists * whole
     sizes = np.array([len(durations) for durations in lists], dtype=np.int64)
     first = np.cumsum(sizes) - sizes
     return events.Service(

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.network import Fleet, Network
+from sojourn.network import Network
 from sojourn.provenance import provenance
 from sojourn.simulation.streams import Seed, seed_from_record, seed_record
 from sojourn.types import IntArray
 
-FORMAT = "sojourn-schedule-1"
+FORMAT = "sojourn-schedule-2"
 
 _ARRAYS: dict[str, np.dtype[Any]] = {
     "client": np.dtype("<i4"),
@@ -86,7 +86,6 @@ class ScheduleWriter:
             ("pending_dispatched", pending_dispatched),
         ):
             np.save(self._temporary / f"{name}.npy", values.astype(_ARRAYS[name]))
-        fleet = network.fleet
         settings = {
             "format": FORMAT,
             "rounds": self._rounds,
@@ -96,13 +95,7 @@ class ScheduleWriter:
             "work": work,
             "seed": seed_record(seed),
             "horizon": horizon,
-            "network": {
-                "service-rates": fleet.service_rates.tolist(),
-                "counts": fleet.counts.tolist(),
-                "names": None if fleet.names is None else list(fleet.names),
-                "routing": network.routing.tolist(),
-                "concurrency": network.concurrency,
-            },
+            "network": network.to_table(),
             "provenance": provenance(law=law, policy=policy, start=start, seed=seed_record(seed)),
         }
         (self._temporary / _SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
@@ -156,9 +149,7 @@ def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidFile(f"{folder}: not a schedule in the format {FORMAT}")
     arrays = {name: _mapped(path / f"{name}.npy", name) for name in _ARRAYS}
     try:
-        described = settings["network"]
-        fleet = Fleet(described["service-rates"], described["counts"], described["names"])
-        network = Network(fleet, described["routing"], described["concurrency"])
+        network = Network.from_table(settings["network"], f"{path / _SETTINGS}: network")
         fields = {key: settings[key] for key in ("law", "policy", "start", "work", "horizon")}
         seed = seed_from_record(settings["seed"])
         rounds = settings["rounds"]

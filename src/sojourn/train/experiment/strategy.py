@@ -3,11 +3,10 @@
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
 
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
@@ -94,14 +93,14 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
     rates = table.take("learning-rate", (float, list), default=defaults["learning-rate"])
     if isinstance(routing, str) and routing.endswith(".toml"):
         text, plan = _read_plan(folder / routing, fleet, where)
-        network, default_name = _in_fleet_order(plan), Path(routing).stem
+        network, default_name = plan.network, Path(routing).stem
         rates = plan.learning_rate if rates is None else rates
     else:
         text, default_name = None, routing if isinstance(routing, str) else "given routing"
         concurrency = defaults["concurrency"] if concurrency is None else concurrency
         network = said(where, _routed, routing, fleet)
     if concurrency is not None:
-        network = said(where, Network, network.fleet, network.routing, concurrency)
+        network = said(where, partial(replace, network, concurrency=concurrency))
     strategy = Strategy(
         name=table.take("name", str, default=default_name),
         routing=routing,
@@ -186,7 +185,7 @@ def _routed(routing: str | list[Any], fleet: Fleet) -> Network:
         if routing not in ROUTINGS:
             problem = UnknownName("routing", routing, ROUTINGS)
             raise InvalidInput(f"{problem} Or name a plan file: plan.toml.")
-        return Network(fleet, named_routing(routing, fleet), fleet.size)
+        return Network(fleet, named_routing(fleet, routing), fleet.size)
     if len(routing) == fleet.size:
         fleet = Fleet(fleet.expand(fleet.service_rates))
     return Network(fleet, routing, fleet.size)
@@ -197,19 +196,6 @@ def _read_plan(path: Path, fleet: Fleet, where: str) -> tuple[str, Plan]:
     if plan.fleet != fleet:
         raise InvalidFile(f"{where}: the plan {path} was made for another fleet than this one's")
     return path.read_text(encoding="utf-8"), plan
-
-
-def _in_fleet_order(plan: Plan) -> Network:
-    """The plan's network with its clients numbered as in the fleet.
-
-    A plan may split a class of the fleet and list the part last; data belong to client numbers, so
-    all strategies must number clients alike.
-    """
-    order = np.argsort(plan.parents, kind="stable")
-    fleet, routing = plan.network.fleet, plan.network.routing
-    names = None if fleet.names is None else [fleet.names[k] for k in order]
-    ordered = Fleet(fleet.service_rates[order], fleet.counts[order], names)
-    return Network(ordered, routing[order], plan.network.concurrency)
 
 
 def _learning_rates(given: Any, where: str) -> tuple[float, ...]:

@@ -62,13 +62,12 @@ def summarize_strategy(
 ) -> dict[str, Any]:
     """One entry of ``summary.json``. Runs that diverged are listed, and left out of the means.
 
-    There is a routing only where tasks follow it.
+    There is a network only where tasks follow its routing.
     """
     good = [history for history in histories if history.diverged_at is None]
     return {
         "name": strategy.name,
-        **({"routing": strategy.network.routing.tolist()} if strategy.policy == "routed" else {}),
-        "counts": strategy.network.fleet.counts.tolist(),
+        **({"network": strategy.network.to_table()} if strategy.policy == "routed" else {}),
         "rule": rule_to_table(strategy.rule),
         "concurrency": strategy.network.concurrency,
         "law": str(strategy.law),

@@ -1,0 +1,90 @@
+"""Fleets on disk: CSV with a line per class, every mistake told with its line."""
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sojourn.errors import InvalidFile, UnknownName
+from sojourn.types import FloatArray
+
+COLUMNS = ("service_rate", "count", "name")
+
+
+def read_columns(
+    path: str | os.PathLike[str],
+) -> tuple[FloatArray, FloatArray | None, list[str] | None]:
+    """Service rates, counts and names in a CSV file; the latter two where there is a column."""
+    where = str(path)
+    header, columns, lines = _read_rows(where)
+    rates = _numbers(columns["service_rate"], lines, "service_rate", where)
+    _check(rates, rates > 0, lines, "service_rate must be positive and finite", where)
+    if "count" not in header:
+        return rates, None, columns.get("name")
+    counts = _numbers(columns["count"], lines, "count", where)
+    whole = (counts > 0) & (counts % 1 == 0)
+    _check(counts, whole, lines, "count must be whole and at least 1", where)
+    return rates, counts, columns.get("name")
+
+
+def _read_rows(where: str) -> tuple[list[str], dict[str, list[str]], list[int]]:
+    """The first line, the fields below it by column, and the lines that they stand on."""
+    try:
+        with Path(where).open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.reader(file))
+    except OSError as error:
+        raise InvalidFile(f"{where}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{where}: not a text file in UTF-8") from error
+    except csv.Error as error:
+        raise InvalidFile(f"{where}: not a CSV file ({error})") from error
+    if not rows or not any(field.strip() for field in rows[0]):
+        raise InvalidFile(f"{where}: empty. The first line must name the columns: service_rate")
+    header = [field.strip() for field in rows[0]]
+    for column in header:
+        if column not in COLUMNS:
+            raise InvalidFile(f"{where}: {UnknownName('column', column, COLUMNS)}")
+    if len(set(header)) != len(header):
+        raise InvalidFile(f"{where}: a column stands twice in the first line")
+    if "service_rate" not in header:
+        raise InvalidFile(f"{where}: there is no column service_rate in the first line")
+    columns: dict[str, list[str]] = {name: [] for name in header}
+    lines: list[int] = []
+    for line, row in enumerate(rows[1:], start=2):
+        if not any(field.strip() for field in row):
+            continue
+        if len(row) != len(header):
+            raise InvalidFile(
+                f"{where}, line {line}: {len(row)} fields where the first line has {len(header)}"
+            )
+        lines.append(line)
+        for name, field in zip(header, row, strict=True):
+            columns[name].append(field.strip())
+    if not lines:
+        raise InvalidFile(f"{where}: no clients: there is no line below the column names")
+    return header, columns, lines
+
+
+def _check(
+    values: FloatArray, good: NDArray[np.bool_], lines: list[int], rule: str, where: str
+) -> None:
+    wrong = np.flatnonzero(~(np.isfinite(values) & good))
+    if wrong.size:
+        i = int(wrong[0])
+        raise InvalidFile(f"{where}, line {lines[i]}: {rule}; it is {values[i]:g}")
+
+
+def _numbers(fields: list[str], lines: list[int], name: str, where: str) -> FloatArray:
+    try:
+        return np.array(fields, dtype=np.float64)
+    except ValueError:
+        for line, field in zip(lines, fields, strict=True):
+            try:
+                float(field)
+            except ValueError:
+                raise InvalidFile(
+                    f"{where}, line {line}: {name} must be a number; it is '{field}'"
+                ) from None
+        raise
