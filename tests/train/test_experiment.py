@@ -112,7 +112,7 @@ def test_a_routing_may_be_given_client_by_client(tmp_path):
     [
         ({"concurency": 3}, "unknown key 'concurency': did you mean 'concurrency'"),
         ({"fleet": "three-cluster"}, "did you mean 'three-clusters'"),
-        ({"fleet": "none.csv"}, "there is no file"),
+        ({"fleet": "none.csv"}, "No such file"),
         ({"rounds": None}, "give either 'time' or 'rounds'"),
         ({"time": 10.0}, "give either 'time' or 'rounds'"),
         ({"rounds": 0}, "must last longer than 0"),

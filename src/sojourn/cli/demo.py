@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from sojourn.cli import app
-from sojourn.cli.inputs import DEFAULT_CONSTANTS
 from sojourn.errors import MissingExtra
+from sojourn.inputs import DEFAULT_CONSTANTS
 
 
 @app.command()

@@ -14,17 +14,11 @@ from rich.table import Table
 
 from sojourn.bounds import LearningConstants, max_learning_rate
 from sojourn.cli import app
-from sojourn.cli.inputs import (
-    DEFAULT_CONSTANTS,
-    FleetArgument,
-    printed,
-    read_constants,
-    read_fleet,
-    read_routing,
-)
+from sojourn.cli.inputs import FleetArgument, printed
 from sojourn.cli.waiting import Waiting
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
 from sojourn.files import replacing
+from sojourn.inputs import DEFAULT_CONSTANTS, read_constants, read_fleet, read_routing
 from sojourn.network import ROUTINGS, Fleet
 from sojourn.optimize import (
     Objective,

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import printed, read_fleet, read_routing
+from sojourn.cli.inputs import printed
 from sojourn.errors import InvalidInput
+from sojourn.inputs import read_fleet, read_routing
 from sojourn.network import Fleet, Network
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from sojourn.config import Table
 from sojourn.deploy.dispatcher import Replan
 from sojourn.deploy.routing import check_policy
 from sojourn.errors import InvalidFile
+from sojourn.inputs import read_fleet
 from sojourn.network import Fleet, Network, named_routing
 from sojourn.rules import Rule, rule_from_table
 from sojourn.types import FloatArray
@@ -104,7 +105,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         "predict": table.take("predict", bool, default=True),
     }
     table.close()
-    fleet = Fleet.from_csv(folder / fleet_name) if fleet_name else None
+    fleet = read_fleet(fleet_name, folder) if fleet_name else None
     if plan_name:
         if routing is not None or fleet is not None:
             raise InvalidFile(f"{WHERE}: 'plan' holds fleet and routing; leave these two out")

@@ -8,11 +8,8 @@ from typing import Any
 
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
-from sojourn.network import (
-    BUILT_IN_FLEETS,
-    Fleet,
-    built_in_fleet,
-)
+from sojourn.inputs import is_built_in, read_fleet
+from sojourn.network import Fleet
 from sojourn.simulation.starts import start_name
 from sojourn.train.data.partition import parse_partition
 from sojourn.train.data.sets import DATASETS
@@ -58,9 +55,13 @@ class Experiment:
         """The experiment in a TOML file; paths in it are relative to the file's folder."""
         return experiment_from_table(Table.read(Path(path)), Path(path).parent)
 
+    @property
+    def fleet_is_built_in(self) -> bool:
+        """Whether the name alone tells the fleet; otherwise it is written beside the experiment."""
+        return is_built_in(self.fleet_name, self.fleet)
+
     def to_table(self) -> dict[str, Any]:
         """What ``read`` reads back, every choice written out; the fleet and plans by file name."""
-        built_in = self.fleet_name in BUILT_IN_FLEETS
         source: dict[str, Any] = {
             "problem": self.problem,
             "problem-digest": self.problem_digest,
@@ -70,7 +71,7 @@ class Experiment:
             source |= {"data": self.data, "partition": self.partition, "model": self.model}
             source |= {"batch-size": self.batch_size}
         table = {
-            "fleet": self.fleet_name if built_in else "fleet.csv",
+            "fleet": self.fleet_name if self.fleet_is_built_in else "fleet.csv",
             **source,
             "time": self.time,
             "rounds": self.rounds,
@@ -101,7 +102,7 @@ class Experiment:
 def experiment_from_table(table: Table, folder: Path) -> Experiment:
     """The experiment that ``table`` describes, fully validated; files are sought in ``folder``."""
     fleet_name = table.take("fleet", str)
-    fleet = _read_fleet(fleet_name, folder, table.where)
+    fleet = said(table.where, read_fleet, fleet_name, folder)
     values = _scalars(table)
     seeds = _seeds(table)
     pilots = _count(table, "pilot-seeds", 1)
@@ -166,15 +167,6 @@ def _scalars(table: Table) -> dict[str, Any]:
         "checkpoint_seconds": _checkpoint_seconds(table),
         **{key.replace("-", "_"): value for key, value in given.items()},
     }
-
-
-def _read_fleet(text: str, folder: Path, where: str) -> Fleet:
-    if text in BUILT_IN_FLEETS:
-        return built_in_fleet(text)
-    if not (folder / text).exists():
-        problem = UnknownName("built-in fleet", text, BUILT_IN_FLEETS)
-        raise InvalidFile(f"{where}: there is no file {folder / text}, and {problem}")
-    return Fleet.from_csv(folder / text)
 
 
 def _targets(table: Table) -> tuple[float, ...]:

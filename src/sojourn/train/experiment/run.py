@@ -12,7 +12,6 @@ import tomli_w
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.files import replacing
 from sojourn.history import History
-from sojourn.network import BUILT_IN_FLEETS
 from sojourn.provenance import provenance
 from sojourn.train.experiment.cells import Cell, expected_gradients, kept, threads_for
 from sojourn.train.experiment.engines import Engine
@@ -118,7 +117,7 @@ def prepare_folder(
     experiment = dataclasses.replace(
         experiment, batched=look.batched, problem_digest=look.problem_digest
     )
-    if experiment.fleet_name not in BUILT_IN_FLEETS:
+    if not experiment.fleet_is_built_in:
         experiment.fleet.to_csv(folder / "fleet.csv")
     for strategy in experiment.strategies:
         if strategy.plan_text is not None:
