@@ -31,23 +31,25 @@ from .network import (
 )
 from .optimize import (
     Attempt as Attempt,
-    ConcurrencySolution as ConcurrencySolution,
-    Frontier as Frontier,
+    Evaluation as Evaluation,
     Grouping as Grouping,
     Objective as Objective,
     PerRound as PerRound,
     PerTime as PerTime,
-    Plan as Plan,
-    Prediction as Prediction,
     Solution as Solution,
     Throughput as Throughput,
     TimeBudget as TimeBudget,
     TimeToAccuracy as TimeToAccuracy,
-    Worth as Worth,
-    frontier as frontier,
     group_clients as group_clients,
     optimize_concurrency as optimize_concurrency,
     optimize_routing as optimize_routing,
+)
+from .planning import (
+    Frontier as Frontier,
+    Plan as Plan,
+    Prediction as Prediction,
+    Sensitivity as Sensitivity,
+    frontier as frontier,
     plan as plan,
     sensitivity as sensitivity,
 )

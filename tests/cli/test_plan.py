@@ -67,8 +67,11 @@ def test_figure(run, tmp_path):
         (("--objective", "per-time"), "needs --rounds"),
         (("--objective", "time-budget"), "needs --time"),
         (("--objective", "throughput"), "has no best concurrency"),
-        (("--accuracy", "-1"), "accuracy must be positive"),
-        (("--accuracy", "0.001", "--learning-rate", "1"), "the least that any routing attains"),
+        (("--gradient-norm", "-1"), "accuracy must be positive"),
+        (
+            ("--gradient-norm", "0.001", "--learning-rate", "1"),
+            "the least that any routing attains",
+        ),
         (("--group", "-1"), "tolerance must be positive"),
         (("--constants", "nothing.toml"), "cannot be read"),
     ],
@@ -94,7 +97,7 @@ def test_help_teaches_what_a_fleet_is(run):
         (("--objective", "time-budget", "--time", "9", "--rounds", "9"), "--rounds goes with"),
         (("--objective", "per-time", "--rounds", "9", "--time", "9"), "--time goes with"),
         (("--objective", "per-time", "--rounds", "9", "--guaranteed"), "--guaranteed goes with"),
-        (("--objective", "throughput", "--accuracy", "1"), "--accuracy goes with"),
+        (("--objective", "throughput", "--gradient-norm", "1"), "--gradient-norm goes with"),
     ],
 )
 def test_options_of_another_objective_are_refused(run, arguments, message):

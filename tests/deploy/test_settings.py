@@ -10,7 +10,8 @@ from sojourn.bounds import LearningConstants
 from sojourn.deploy.settings import Settings, read_settings
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.network import Fleet
-from sojourn.optimize import PerTime, plan
+from sojourn.optimize import PerTime
+from sojourn.planning import plan
 from sojourn.rules import FedBuff
 from tests.deploy.test_rates import dispatcher
 from tests.deploy.virtual_clock import VirtualClients

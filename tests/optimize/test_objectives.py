@@ -5,7 +5,7 @@ import pytest
 
 import sojourn as sj
 from sojourn.bounds import penalties
-from sojourn.optimize.descent import SoftmaxObjective
+from sojourn.optimize.descent import LogObjective, OverRoutings
 from sojourn.optimize.objectives import best_learning_rate
 
 CONSTANTS = sj.LearningConstants(15.0, 1.0, 3.0, 10.0)
@@ -27,7 +27,7 @@ OBJECTIVES = [
 @pytest.mark.parametrize("m", [1, 6, 200])
 def test_softmax_gradient_equals_central_differences(objective, m):
     fleet = sj.Fleet([0.3, 1.0, 4.0], counts=[2, 3, 1])
-    function = SoftmaxObjective(fleet, m, objective)
+    function = OverRoutings(fleet, m, LogObjective(objective))
     theta = np.array([0.1, -0.3, 0.4])
     _, gradient = function(theta)
     step = np.finfo(float).eps ** (1 / 3)

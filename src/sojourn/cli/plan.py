@@ -16,28 +16,28 @@ from sojourn.bounds import LearningConstants, max_learning_rate
 from sojourn.cli import app
 from sojourn.cli.inputs import FleetArgument, printed
 from sojourn.cli.waiting import Waiting
+from sojourn.config import Table as Settings
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
+from sojourn.extensions import is_extension
 from sojourn.files import replacing
 from sojourn.inputs import DEFAULT_CONSTANTS, read_constants, read_fleet, read_routing
 from sojourn.network import ROUTINGS, Fleet
 from sojourn.optimize import (
+    OBJECTIVES,
     Objective,
     PerRound,
     PerTime,
-    Plan,
-    Prediction,
     Throughput,
     TimeBudget,
     TimeToAccuracy,
-    frontier,
     group_clients,
-    plan as make_plan,
+    objective_from_table,
 )
-from sojourn.optimize.plan_file import OBJECTIVES
+from sojourn.planning import Plan, Prediction, frontier, plan as make_plan
 from sojourn.provenance import provenance
 from sojourn.types import FloatArray
 
-DEFAULT_ACCURACY = 0.5
+DEFAULT_GRADIENT_NORM = 0.5
 LEAST_GAIN = 5e-4
 """Relative difference of values below which two routings are called equally good."""
 MOST_TRACED = 200
@@ -54,11 +54,12 @@ def plan(
     objective: Annotated[
         str,
         typer.Option(
-            help="time-to-accuracy (--accuracy), time-budget (needs --time), per-time (H) or "
-            "per-round (G) (need --rounds), throughput (needs --concurrency)."
+            help="time-to-accuracy (--gradient-norm), time-budget (needs --time), per-time (H) or "
+            "per-round (G) (need --rounds), throughput (needs --concurrency), or yours as "
+            "module:Class."
         ),
     ] = "time-to-accuracy",
-    accuracy: Annotated[
+    gradient_norm: Annotated[
         float | None,
         typer.Option(help="Target for the mean squared gradient norm.", show_default="0.5"),
     ] = None,
@@ -97,11 +98,11 @@ def plan(
 ) -> None:
     """Choose who gets which share of the tasks, how many are in flight, and how fast to learn.
 
-    Example: sojourn plan three-clusters --objective time-to-accuracy --accuracy 0.5 --out plan.toml
+    Example: sojourn plan three-clusters --objective time-to-accuracy --gradient-norm 0.5 --out plan.toml
     """
     console = Console()
     known = DEFAULT_CONSTANTS if constants is None else read_constants(constants)
-    wanted = _objective(objective, known, accuracy, guaranteed, time, rounds)
+    wanted = _objective(objective, known, gradient_norm, guaranteed, time, rounds)
     original = read_fleet(fleet)
     if clients is not None and original.size > MOST_LINES:
         raise InvalidInput(
@@ -121,6 +122,7 @@ def plan(
             routing=None if routing is None else read_routing(routing, planned),
             progress=waiting,
         )
+    interrupted = best.provenance["inputs"].get("interrupted")
     best = replace(
         best,
         provenance=provenance(
@@ -129,6 +131,7 @@ def plan(
             learning_rate=learning_rate,
             routing=None if routing is None else Path(routing).name,
             group=group,
+            interrupted=interrupted,
         ),
     )
     if as_json:
@@ -141,6 +144,8 @@ def plan(
                 f"{original.classes} speeds taken as {planned.classes} classes: every client is "
                 f"within {group:.2g} of its class."
             )
+        if interrupted:
+            console.print("[yellow]Interrupted:[/yellow] this is the best plan until then.")
         _show(best, console)
     if out is not None:
         best.write(out)
@@ -159,15 +164,26 @@ def plan(
 def _objective(
     name: str,
     constants: LearningConstants,
-    accuracy: float | None,
+    gradient_norm: float | None,
     guaranteed: bool,
     time: float | None,
     rounds: float | None,
 ) -> Objective:
+    if is_extension(name):
+        options = {
+            "gradient-norm": gradient_norm,
+            "guaranteed": guaranteed or None,
+            "time": time,
+            "rounds": rounds,
+        }
+        table = {key: value for key, value in options.items() if value is not None}
+        return objective_from_table(
+            Settings({"name": name, **table}, f"the objective {name}"), constants
+        )
     if name not in OBJECTIVES:
         raise UnknownName("objective", name, OBJECTIVES)
     for option, given, goes_with in (
-        ("--accuracy", accuracy is not None, ("time-to-accuracy",)),
+        ("--gradient-norm", gradient_norm is not None, ("time-to-accuracy",)),
         ("--guaranteed", guaranteed, ("time-to-accuracy",)),
         ("--time", time is not None, ("time-budget",)),
         ("--rounds", rounds is not None, ("per-time", "per-round")),
@@ -178,7 +194,7 @@ def _objective(
             )
     if name == "time-to-accuracy":
         return TimeToAccuracy(
-            constants, DEFAULT_ACCURACY if accuracy is None else accuracy, guaranteed
+            constants, DEFAULT_GRADIENT_NORM if gradient_norm is None else gradient_norm, guaranteed
         )
     if name == "throughput":
         return Throughput()

@@ -143,7 +143,7 @@ def simulate(
 def _network(source: str, concurrency: int | None, routing: str | None) -> tuple[Network, Fleet]:
     """What is to be simulated, and the whole fleet, whose classes a trace names."""
     if source.endswith(".toml"):
-        from sojourn.optimize import Plan
+        from sojourn.planning import Plan
 
         plan = Plan.read(source)
         m = concurrency or plan.concurrency

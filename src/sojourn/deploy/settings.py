@@ -160,7 +160,7 @@ def _at_least(table: Table, key: str, kind: type, least: float, **default: Any) 
 
 def _read_plan(path: Path) -> tuple[Network, float]:
     """The plan's network and its learning rate."""
-    from sojourn.optimize import Plan
+    from sojourn.planning import Plan
 
     plan = Plan.read(path)
     return plan.network, plan.learning_rate or 0.0
@@ -168,7 +168,8 @@ def _read_plan(path: Path) -> tuple[Network, float]:
 
 def _replan_like(path: Path, concurrency: int, local_steps: int) -> Replan:
     """The plan's own objective, minimised again at other speeds; those of plans are per gradient."""
-    from sojourn.optimize import Plan, optimize_routing
+    from sojourn.optimize import optimize_routing
+    from sojourn.planning import Plan
 
     objective = Plan.read(path).objective
 

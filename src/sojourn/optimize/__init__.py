@@ -1,39 +1,35 @@
-"""Routing, concurrency and learning rate that are best for an objective: a plan."""
+"""The routing and the concurrency that are best for an objective."""
 
-from sojourn.optimize.concurrency import ConcurrencySolution, optimize_concurrency
-from sojourn.optimize.frontier import Frontier, frontier
+from sojourn.optimize.concurrency import optimize_concurrency
 from sojourn.optimize.grouping import Grouping, group_clients
 from sojourn.optimize.objectives import (
+    OBJECTIVES,
+    Evaluation,
     Objective,
     PerRound,
     PerTime,
     Throughput,
     TimeBudget,
     TimeToAccuracy,
+    objective_from_table,
 )
-from sojourn.optimize.planning import Plan, Prediction, plan
-from sojourn.optimize.routing import Attempt, Solution, optimize_routing
-from sojourn.optimize.sensitivity import Worth, sensitivity
+from sojourn.optimize.routing import optimize_routing
+from sojourn.optimize.solution import Attempt, Solution
 
 __all__ = [
+    "OBJECTIVES",
     "Attempt",
-    "ConcurrencySolution",
-    "Frontier",
+    "Evaluation",
     "Grouping",
     "Objective",
     "PerRound",
     "PerTime",
-    "Plan",
-    "Prediction",
     "Solution",
     "Throughput",
     "TimeBudget",
     "TimeToAccuracy",
-    "Worth",
-    "frontier",
     "group_clients",
+    "objective_from_table",
     "optimize_concurrency",
     "optimize_routing",
-    "plan",
-    "sensitivity",
 ]

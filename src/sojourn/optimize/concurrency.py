@@ -1,41 +1,26 @@
 """The best number of tasks in flight: a bracket by doubling, then golden section on whole numbers."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
-import numpy as np
 from numpy.typing import ArrayLike
+from threadpoolctl import threadpool_limits
 
 from sojourn.errors import InvalidInput, Unreachable
 from sojourn.network import MOST_TASKS, Fleet, Network, named_routing
-from sojourn.optimize.descent import lbfgs
+from sojourn.optimize.descent import descend
 from sojourn.optimize.objectives import Objective
-from sojourn.optimize.routing import Progress, Solution, optimize_routing
+from sojourn.optimize.routing import SAME_VALUE, Progress, floor_of, optimize_routing
+from sojourn.optimize.solution import Solution
 
 EXHAUSTIVE = 8
 """Width below which every whole number is tried."""
 GOLDEN = (3.0 - 5.0**0.5) / 2.0
-
-
-@dataclass(frozen=True, eq=False)
-class ConcurrencySolution:
-    """The best concurrency: the network at it, the objective's value, and every value tried."""
-
-    objective: Objective
-    network: Network
-    value: float
-    learning_rate: float | None
-    tried: dict[int, float]
-
-    @property
-    def concurrency(self) -> int:
-        return self.network.concurrency
-
-    def __repr__(self) -> str:
-        return (
-            f"ConcurrencySolution(m = {self.concurrency}: {self.objective.name} {self.value:.8g}, "
-            f"{len(self.tried)} values tried)"
-        )
+MOST_SEARCHES = 3
+"""Searches through all starts, each at the concurrency that the last one led to."""
+MOST_STEPS = 64
+"""Concurrencies tried around one of them."""
 
 
 def optimize_concurrency(
@@ -44,59 +29,43 @@ def optimize_concurrency(
     *,
     routing: ArrayLike | str | None = None,
     progress: Progress | None = None,
-) -> ConcurrencySolution:
+) -> Solution:
     r"""The concurrency that makes ``objective`` best, with the routing given or optimised at each.
 
     ``routing`` is a vector per class, a closed-form name, or ``None`` for the best at every
     concurrency. The objective is taken to have one valley in :math:`m`: doubling until it has risen
-    twice brackets it, golden section and a scan of the last few values finish. Cost: some 30
-    evaluations, or as many descents.
+    twice brackets it, golden section and a scan of the last few values finish. An open routing
+    follows with one descent at each concurrency, from that of the nearest; at the concurrency found
+    all starts of ``optimize_routing`` are tried, the concurrencies around it follow from their best,
+    and should one of these be better the same is done there. Interrupted (Ctrl-C), the search gives
+    the best until then.
+
+    Cost: at most some 110 evaluations of :math:`m`, typically 30, each one descent if the routing is
+    open; then at most ``MOST_SEARCHES`` = 3 searches through all starts with ``MOST_STEPS`` = 64
+    descents around each.
 
     >>> from sojourn.bounds import LearningConstants
     >>> from sojourn.network import built_in_fleet
     >>> from sojourn.optimize.objectives import PerTime
     >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)
-    >>> optimize_concurrency(built_in_fleet("fifty"), PerTime(constants, 0.05, 0), routing="uniform")
-    ConcurrencySolution(m = 18: per-time ..., ... values tried)
+    >>> found = optimize_concurrency(
+    ...     built_in_fleet("fifty"), PerTime(constants, 0.05, 0), routing="uniform"
+    ... )
+    >>> found.concurrency, len(found.tried) < 40
+    (18, True)
     """
     if objective.maximize:
         raise InvalidInput(
             f"{objective.name} grows with every task in flight and has no best concurrency: give one"
         )
-    networks: dict[int, Network] = {}
-    if routing is None:
-        network_at = _descending(fleet, objective, networks, progress)
-    else:
-        fixed = named_routing(fleet, routing) if isinstance(routing, str) else routing
-
-        def network_at(m: int) -> Network:
-            return Network(fleet, fixed, m)
-
-    tried: dict[int, float] = {}
-    unreachable: dict[int, Unreachable] = {}
-
-    def value(m: int) -> float:
-        if m not in tried:
-            try:
-                networks[m] = network_at(m)
-                tried[m] = objective.evaluate(networks[m]).value
-            except Unreachable as error:
-                tried[m], unreachable[m] = np.inf, error
-        return tried[m]
-
-    best = smallest_of_valley(value)
-    if best in unreachable:
-        raise unreachable[best]
-    if routing is None:
-        return _with_full_search(fleet, objective, best, tried, progress)
-    evaluation = objective.evaluate(networks[best])
-    return ConcurrencySolution(
-        objective=objective,
-        network=networks[best],
-        value=evaluation.value,
-        learning_rate=evaluation.learning_rate,
-        tried=tried,
-    )
+    search = _Search(fleet, objective, routing, progress)
+    with threadpool_limits(limits=1, user_api="blas"):
+        try:
+            return search.run()
+        except KeyboardInterrupt:
+            if not search.networks:
+                raise
+            return search.solution(interrupted=True)
 
 
 def smallest_of_valley(value: Callable[[int], float]) -> int:
@@ -128,58 +97,139 @@ def smallest_of_valley(value: Callable[[int], float]) -> int:
     return min(range(low, high + 1), key=value)
 
 
-def _descending(
-    fleet: Fleet, objective: Objective, known: dict[int, Network], progress: Progress | None
-) -> Callable[[int], Network]:
-    """One descent per concurrency, from the routing of the nearest concurrency known."""
+def walk(value: Callable[[int], float], at: int, *, most_steps: int) -> int:
+    """The least whole number around ``at``: steps grow while they help and shrink when they do not.
 
-    def network_at(m: int) -> Network:
-        if progress is not None:
-            progress(f"concurrency {m}")
-        if not known:
-            return optimize_routing(fleet, m, objective).network
-        nearest = known[min(known, key=lambda other: abs(np.log(other / m)))]
-        return lbfgs(nearest.fleet, m, objective, nearest.routing).network
+    ``value`` is called at most ``most_steps`` times beside ``at`` itself.
 
-    return network_at
+    >>> walk(lambda m: (m - 1000) ** 2, 700, most_steps=64)
+    1000
+    """
+    known = {at: value(at)}
 
+    def look(m: int) -> float:
+        if m not in known:
+            known[m] = value(m) if 1 <= m <= MOST_TASKS and len(known) <= most_steps else math.inf
+        return known[m]
 
-def _with_full_search(
-    fleet: Fleet,
-    objective: Objective,
-    near: int,
-    tried: dict[int, float],
-    progress: Progress | None,
-) -> ConcurrencySolution:
-    """All starts at the concurrency found and around it, since symmetry breaking may move it."""
-    solutions: dict[int, Solution] = {}
-    searched: set[int] = set()
-
-    def value(m: int) -> float:
-        if m not in searched:
-            searched.add(m)
-            if progress is not None:
-                progress(f"concurrency {m}, all starts")
-            try:
-                solutions[m] = optimize_routing(fleet, m, objective)
-                tried[m] = solutions[m].value
-            except Unreachable:
-                tried[m] = np.inf
-        return tried[m]
-
-    best, step = near, max(1, near // 8)
-    value(best)
+    best, step = at, max(1, at // 8)
     while step:
-        better = [m for m in (best - step, best + step) if m >= 1 and value(m) < value(best)]
-        if better:
-            best = min(better, key=value)
+        better = min((best - step, best + step), key=look)
+        if look(better) < look(best):
+            best, step = better, 2 * step
         else:
             step //= 2
-    found = solutions[best]
-    return ConcurrencySolution(
-        objective=objective,
-        network=found.network,
-        value=found.value,
-        learning_rate=found.learning_rate,
-        tried=tried,
-    )
+    return best
+
+
+class _Search:
+    """The best network found at each concurrency so far."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        objective: Objective,
+        routing: ArrayLike | str | None,
+        progress: Progress | None,
+    ) -> None:
+        self._fleet, self._objective, self._progress = fleet, objective, progress
+        self._open = routing is None
+        self._routing = named_routing(fleet, routing) if isinstance(routing, str) else routing
+        self.networks: dict[int, Network] = {}
+        self._tried: dict[int, float] = {}
+        self._full: dict[int, Solution] = {}
+        self._unreachable: dict[int, Unreachable] = {}
+
+    def run(self) -> Solution:
+        best = smallest_of_valley(self._first_value)
+        for _ in range(MOST_SEARCHES if self._open else 0):
+            if self._search_all(best).interrupted:
+                return self.solution(interrupted=True)
+            moved = walk(self._value_near(best), best, most_steps=MOST_STEPS)
+            if moved in self._full:
+                break
+            best = moved
+        return self.solution()
+
+    def solution(self, *, interrupted: bool = False) -> Solution:
+        """The best of all concurrencies tried."""
+        best = min(self._tried, key=lambda m: self._tried[m])
+        if best not in self.networks:
+            raise self._unreachable[best]
+        evaluation = self._objective.evaluate(self.networks[best])
+        found = self._full.get(best)
+        return Solution(
+            objective=self._objective,
+            network=self.networks[best],
+            value=evaluation.value,
+            learning_rate=evaluation.learning_rate,
+            tried=dict(sorted(self._tried.items())),
+            attempts=() if found is None else found.attempts,
+            interrupted=interrupted,
+        )
+
+    def _keep(self, network: Network, value: float) -> float:
+        m = network.concurrency
+        if value < self._tried.get(m, math.inf):
+            self.networks[m], self._tried[m] = network, value
+        return self._tried.setdefault(m, math.inf)
+
+    def _first_value(self, m: int) -> float:
+        if m not in self._tried:
+            self._say(f"concurrency {m}")
+            try:
+                network = self._first_network(m)
+                self._keep(network, self._objective.evaluate(network).value)
+            except Unreachable as error:
+                self._tried[m], self._unreachable[m] = math.inf, error
+        return self._tried[m]
+
+    def _first_network(self, m: int) -> Network:
+        if not self._open:
+            return Network(self._fleet, self._routing, m)  # type: ignore[arg-type]
+        if not self.networks:
+            return optimize_routing(self._fleet, m, self._objective).network
+        nearest = min(self.networks, key=lambda other: abs(math.log(other / m)))
+        return self._followed(self.networks[nearest], m)
+
+    def _followed(self, network: Network, m: int) -> Network:
+        """One descent at ``m`` from a network's routing, or from what is least out of reach there."""
+        fleet, start = network.fleet, network.routing
+        floor = floor_of(self._objective)
+        try:
+            ended = descend(fleet, m, self._objective, start)
+        except Unreachable:
+            if floor is None:
+                raise
+            start = descend(fleet, m, floor, start).network.routing
+            ended = descend(fleet, m, self._objective, start)
+        return replace(network, routing=ended.network.routing, concurrency=m)
+
+    def _search_all(self, m: int) -> Solution:
+        self._say(f"concurrency {m}, all starts")
+        found = self._full[m] = optimize_routing(self._fleet, m, self._objective)
+        # Symmetry breaking shows here only; what was found on the way is kept if it is better.
+        self._tried.setdefault(m, math.inf)
+        if found.value <= self._tried[m] * (1 + SAME_VALUE):
+            self.networks[m], self._tried[m] = found.network, found.value
+        return found
+
+    def _value_near(self, origin: int) -> Callable[[int], float]:
+        """The values around a concurrency, followed from its best network."""
+        network = self.networks[origin]
+
+        def value(m: int) -> float:
+            if m == origin or m in self._full:
+                return self._tried[m]
+            self._say(f"concurrency {m}")
+            try:
+                followed = self._followed(network, m)
+                return self._keep(followed, self._objective.evaluate(followed).value)
+            except Unreachable:
+                return self._tried.setdefault(m, math.inf)
+
+        return value
+
+    def _say(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress(text)

@@ -1,12 +1,14 @@
 """Descent over routings: softmax coordinates, the logarithm of the objective, exact gradients."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import Bounds, minimize
 
 from sojourn.errors import Unreachable
-from sojourn.network import Fleet, Network
+from sojourn.network import ROUTINGS, Fleet, Network
 from sojourn.optimize.objectives import Objective
 from sojourn.types import FloatArray
 
@@ -14,11 +16,16 @@ FARTHEST = 60.0
 """Bound on the softmax coordinates around zero: a probability is e^-120 of another, or more."""
 UNREACHABLE = 1e4
 """What the logarithm of an objective is taken for where it is not defined."""
+FEW_CLASSES = 8
+"""Up to so many classes are searched one by one without a gradient."""
+SIMPLEX_STEPS = 100
+
+Measure: TypeAlias = Callable[[Network], tuple[float, FloatArray]]
 
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Where a descent ended, and the path of values it took."""
+    """Where a descent ended, and the path of values it took; without a gradient its norm is NaN."""
 
     network: Network
     value: float
@@ -33,13 +40,11 @@ def softmax(fleet: Fleet, theta: FloatArray) -> FloatArray:
     return np.asarray(weights / (fleet.counts @ weights), dtype=np.float64)
 
 
-class SoftmaxObjective:
-    """The logarithm of an objective (its negative, if it is maximised) in softmax coordinates."""
+class OverRoutings:
+    """A function of a network, and its gradient in the routing, in softmax coordinates."""
 
-    def __init__(self, fleet: Fleet, concurrency: int, objective: Objective) -> None:
-        self.fleet, self.concurrency, self.objective = fleet, concurrency, objective
-        self.reached = False
-        self._sign = -1.0 if objective.maximize else 1.0
+    def __init__(self, fleet: Fleet, concurrency: int, measure: Measure) -> None:
+        self.fleet, self.concurrency, self._measure = fleet, concurrency, measure
 
     def network(self, theta: FloatArray) -> Network:
         return Network(self.fleet, softmax(self.fleet, theta), self.concurrency)
@@ -47,18 +52,72 @@ class SoftmaxObjective:
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         r"""Value and gradient, :math:`\partial/\partial\theta_j = c_j p_j (g_j - \sum_i c_i p_i g_i)`."""
         network = self.network(theta)
+        value, g = self._measure(network)
+        mass = self.fleet.counts * network.routing
+        return value, mass * (g - mass @ g)
+
+    def minimize(
+        self,
+        theta: FloatArray,
+        *,
+        bounded: bool = False,
+        callback: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> FloatArray:
+        """Where L-BFGS from ``theta`` ends."""
+        result = minimize(
+            self,
+            theta,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=Bounds(-FARTHEST, FARTHEST) if bounded else None,
+            callback=callback,
+            options=cast(Any, options),
+        )
+        return np.asarray(result.x)
+
+
+class LogObjective:
+    """The logarithm of an objective, its negative if it is maximised, and the gradient."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self._reached = False
+        self._sign = -1.0 if objective.maximize else 1.0
+
+    def __call__(self, network: Network) -> tuple[float, FloatArray]:
         try:
             evaluation = self.objective.evaluate(network)
         except Unreachable:
-            if not self.reached:
+            if not self._reached:
                 raise
             # A step too far: the line search comes back.
-            return UNREACHABLE, np.zeros(theta.size)
-        self.reached = True
-        mass = self.fleet.counts * network.routing
-        g = evaluation.log_gradient
-        gradient = mass * (g - mass @ g)
-        return self._sign * float(np.log(evaluation.value)), self._sign * gradient
+            return UNREACHABLE, np.zeros(network.routing.size)
+        self._reached = True
+        log_value = self._sign * float(np.log(evaluation.value))
+        if evaluation.log_gradient is None:
+            return log_value, np.full(network.routing.size, np.nan)
+        return log_value, self._sign * evaluation.log_gradient
+
+
+def has_gradient(fleet: Fleet, concurrency: int, objective: Objective) -> bool:
+    """Whether the objective tells its gradient, wherever a closed-form routing reaches it."""
+    for routing in ROUTINGS.values():
+        try:
+            evaluation = objective.evaluate(Network(fleet, routing(fleet), concurrency))
+        except Unreachable:
+            continue
+        return evaluation.log_gradient is not None
+    return True
+
+
+def descend(
+    fleet: Fleet, concurrency: int, objective: Objective, start: FloatArray, **ending: Any
+) -> Descent:
+    """L-BFGS from the routing ``start``, or a simplex where the objective tells no gradient."""
+    if objective.evaluate(Network(fleet, start, concurrency)).log_gradient is None:
+        return simplex(fleet, concurrency, objective, start)
+    return lbfgs(fleet, concurrency, objective, start, **ending)
 
 
 def lbfgs(
@@ -71,19 +130,41 @@ def lbfgs(
     most_steps: int = 1000,
 ) -> Descent:
     """L-BFGS from the routing ``start`` until the gradient of the log objective is ``tolerance``."""
-    function = SoftmaxObjective(fleet, concurrency, objective)
-    theta = np.log(start)
-    theta -= theta.mean()
+    function = OverRoutings(fleet, concurrency, LogObjective(objective))
+    theta = _coordinates(start)
     path: list[float] = [function(theta)[0]]
-    result = minimize(
-        function,
+    theta = function.minimize(
         theta,
-        jac=True,
-        method="L-BFGS-B",
-        callback=lambda intermediate_result: path.append(float(intermediate_result.fun)),
-        options={"maxiter": most_steps, "gtol": tolerance, "ftol": 1e-15, "maxcor": 20},
+        callback=_recorder(path),
+        maxiter=most_steps,
+        gtol=tolerance,
+        ftol=1e-15,
+        maxcor=20,
     )
-    return _ended(function, np.asarray(result.x), path)
+    return _ended(function, objective, theta, path)
+
+
+def simplex(fleet: Fleet, concurrency: int, objective: Objective, start: FloatArray) -> Descent:
+    """Nelder and Mead's method on the classes' probabilities, for at most ``FEW_CLASSES`` classes.
+
+    With more classes, or a single one, the descent ends where it began. Cost: at most
+    ``SIMPLEX_STEPS`` evaluations per class.
+    """
+    function = OverRoutings(fleet, concurrency, LogObjective(objective))
+    theta = _coordinates(start)
+    path = [function(theta)[0]]
+    if 1 < fleet.classes <= FEW_CLASSES:
+        ending: Any = {"maxfev": SIMPLEX_STEPS * fleet.classes, "xatol": 1e-4, "fatol": 1e-9}
+        # One coordinate is superfluous: the last is held.
+        result = minimize(
+            lambda free: function(np.append(free, theta[-1]))[0],
+            theta[:-1],
+            method="Nelder-Mead",
+            callback=_recorder(path),
+            options=ending,
+        )
+        theta = np.append(np.asarray(result.x), theta[-1])
+    return _ended(function, objective, theta, path)
 
 
 def adam(
@@ -101,9 +182,8 @@ def adam(
 
     A class of identical clients moves as its members would one by one, since their gradients agree.
     """
-    function = SoftmaxObjective(fleet, concurrency, objective)
-    theta = np.log(start)
-    theta -= theta.mean()
+    function = OverRoutings(fleet, concurrency, LogObjective(objective))
+    theta = _coordinates(start)
     first, second = np.zeros(theta.size), np.zeros(theta.size)
     path = []
     for step in range(1, steps + 1):
@@ -116,12 +196,23 @@ def adam(
         corrected = first / (1 - decay[0] ** step)
         spread = np.sqrt(second / (1 - decay[1] ** step))
         theta = theta - step_size * corrected / (spread + epsilon)
-    return _ended(function, theta, path)
+    return _ended(function, objective, theta, path)
 
 
-def _ended(function: SoftmaxObjective, theta: FloatArray, path: list[float]) -> Descent:
+def _recorder(path: list[float]) -> Callable[..., Any]:
+    return lambda intermediate_result: path.append(float(intermediate_result.fun))
+
+
+def _coordinates(routing: FloatArray) -> FloatArray:
+    theta = np.log(routing)
+    return np.asarray(theta - theta.mean())
+
+
+def _ended(
+    function: OverRoutings, objective: Objective, theta: FloatArray, path: list[float]
+) -> Descent:
     log_value, gradient = function(theta)
-    values = np.exp(np.array([*path, log_value]) * (-1.0 if function.objective.maximize else 1.0))
+    values = np.exp(np.array([*path, log_value]) * (-1.0 if objective.maximize else 1.0))
     return Descent(
         network=function.network(theta),
         value=float(values[-1]),

@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, Self, runtime_checkable
 
 from sojourn.bounds import (
     Horizon,
@@ -15,7 +16,9 @@ from sojourn.bounds import (
     per_time,
     per_time_horizon,
 )
-from sojourn.errors import InvalidInput
+from sojourn.config import Table
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.extensions import is_extension, load_extension
 from sojourn.network import Network
 from sojourn.types import FloatArray
 
@@ -25,16 +28,23 @@ NEWTON_STEPS = 100
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """An objective at a network: its value, the gradient of its logarithm, the learning rate used."""
+    """An objective at a network: its value, the gradient of its logarithm, the learning rate used.
+
+    An objective that knows no gradient, such as one that is simulated, leaves it out: then a search
+    over few parameters takes the place of descents.
+    """
 
     value: float
-    log_gradient: FloatArray
-    learning_rate: float | None
+    log_gradient: FloatArray | None = None
+    learning_rate: float | None = None
 
 
 @runtime_checkable
 class Objective(Protocol):
-    """What the planner needs of an objective. Values are positive; ``maximize`` gives the sense."""
+    """What the planner needs of an objective. Values are positive; ``maximize`` gives the sense.
+
+    Where a name is asked for, yours is ``"module:Class"``; plans keep it by that name.
+    """
 
     @property
     def name(self) -> str:
@@ -58,6 +68,16 @@ class Objective(Protocol):
     def evaluate(self, network: Network) -> Evaluation:
         """Value, gradient and learning rate at a network."""
 
+    def rounds_at(self, network: Network) -> float | None:
+        """The number of rounds that it speaks of at a network; ``None`` if it speaks of none."""
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values for TOML, without name and constants."""
+
+    @classmethod
+    def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
+        """The objective that ``to_table`` wrote, taking its keys from ``table``."""
+
 
 @dataclass(frozen=True)
 class _Bounded:
@@ -80,6 +100,16 @@ class _Bounded:
         if self.learning_rate is not None:
             return self.learning_rate
         return best_learning_rate(s, self.constants, rounds=self.rounds)
+
+    def rounds_at(self, network: Network) -> float | None:
+        return self.rounds
+
+    def to_table(self) -> dict[str, Any]:
+        return {"rounds": self.rounds, **_rate_table(self.learning_rate)}
+
+    @classmethod
+    def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
+        return cls(_given(constants, table), _rate_from(table), table.take("rounds", float))
 
 
 @dataclass(frozen=True)
@@ -129,19 +159,19 @@ class PerTime(_Bounded):
 
 @dataclass(frozen=True)
 class TimeToAccuracy:
-    r"""Time until the mean squared gradient norm is below ``accuracy``.
+    r"""Time until the mean squared gradient norm is below ``gradient_norm``.
 
     The learning rate is the best one unless given; with ``guaranteed`` it stays below
     ``max_learning_rate``, where the bound holds.
     """
 
     constants: LearningConstants
-    accuracy: float
+    gradient_norm: float
     guaranteed: bool = False
     learning_rate: float | None = None
 
     def __post_init__(self) -> None:
-        check_scale("accuracy", self.accuracy)
+        check_scale("gradient_norm", self.gradient_norm)
         _check_learning_rate(self.learning_rate)
 
     @property
@@ -160,11 +190,27 @@ class TimeToAccuracy:
         time = per_time_horizon(s, self._rounds(s))
         return Evaluation(time.value, time.gradient / time.value, time.learning_rate)
 
+    def rounds_at(self, network: Network) -> float | None:
+        return self._rounds(penalties(network)).value
+
+    def to_table(self) -> dict[str, Any]:
+        table = {"gradient-norm": self.gradient_norm, "guaranteed": self.guaranteed}
+        return table | _rate_table(self.learning_rate)
+
+    @classmethod
+    def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
+        return cls(
+            _given(constants, table),
+            table.take("gradient-norm", float),
+            table.take("guaranteed", bool, default=False),
+            _rate_from(table),
+        )
+
     def _rounds(self, s: Penalties) -> Horizon:
         return horizon(
             s,
             self.constants,
-            accuracy=self.accuracy,
+            gradient_norm=self.gradient_norm,
             guaranteed=self.guaranteed,
             learning_rate=self.learning_rate,
         )
@@ -204,6 +250,16 @@ class TimeBudget:
         gradient = bound.gradient - through_rounds * s.log_throughput_gradient
         return Evaluation(bound.value, gradient / bound.value, eta)
 
+    def rounds_at(self, network: Network) -> float | None:
+        return penalties(network).throughput * self.time
+
+    def to_table(self) -> dict[str, Any]:
+        return {"time": self.time, **_rate_table(self.learning_rate)}
+
+    @classmethod
+    def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
+        return cls(_given(constants, table), table.take("time", float), _rate_from(table))
+
 
 @dataclass(frozen=True)
 class Throughput:
@@ -234,6 +290,60 @@ class Throughput:
         s = penalties(network)
         return Evaluation(s.throughput, s.log_throughput_gradient, None)
 
+    def rounds_at(self, network: Network) -> float | None:
+        return None
+
+    def to_table(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
+        return cls()
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "time-to-accuracy": TimeToAccuracy,
+    "time-budget": TimeBudget,
+    "per-time": PerTime,
+    "per-round": PerRound,
+    "throughput": Throughput,
+}
+"""The built-in objectives by name."""
+
+
+def objective_to_table(objective: Objective) -> dict[str, Any]:
+    """An objective's table with its name: a built-in one, or ``module:Class``.
+
+    >>> objective_to_table(Throughput())
+    {'name': 'throughput'}
+    """
+    kind = type(objective)
+    built_in = OBJECTIVES.get(objective.name) is kind
+    name = objective.name if built_in else f"{kind.__module__}:{kind.__qualname__}"
+    return {"name": name, **objective.to_table()}
+
+
+def objective_from_table(
+    table: Table, constants: LearningConstants | None, folder: Path | None = None
+) -> Objective:
+    """The objective that ``table`` describes; a module that it names is sought in ``folder`` too.
+
+    >>> objective_from_table(Table({"name": "throughput"}, "plan.toml"), None)
+    Throughput()
+    """
+    name = table.take("name", str)
+    if not is_extension(name) and name not in OBJECTIVES:
+        raise InvalidFile(f"{table.where}: {UnknownName('objective', name, OBJECTIVES)}")
+    try:
+        kind = OBJECTIVES.get(name) or load_extension(name, "objective", folder)
+        objective: Objective = kind.from_table(table, constants)
+    except InvalidFile:
+        raise
+    except InvalidInput as error:
+        raise InvalidFile(f"{table.where}: {error}") from error
+    table.close()
+    return objective
+
 
 def best_learning_rate(s: Penalties, constants: LearningConstants, *, rounds: float) -> float:
     r"""The learning rate that makes G least: the root of :math:`A/(T+1) = \eta^2 b + 2 \eta^3 c`.
@@ -262,3 +372,18 @@ def best_learning_rate(s: Penalties, constants: LearningConstants, *, rounds: fl
 def _check_learning_rate(learning_rate: float | None) -> None:
     if learning_rate is not None:
         check_scale("learning_rate", learning_rate)
+
+
+def _given(constants: LearningConstants | None, table: Table) -> LearningConstants:
+    if constants is None:
+        raise InvalidFile(f"{table.where}: the objective needs a table [constants]")
+    return constants
+
+
+def _rate_table(learning_rate: float | None) -> dict[str, Any]:
+    return {} if learning_rate is None else {"learning-rate": learning_rate}
+
+
+def _rate_from(table: Table) -> float | None:
+    rate: float | None = table.take("learning-rate", float, default=None)
+    return rate

@@ -1,17 +1,17 @@
 """The best routing for a fleet at a given concurrency: several descents, the best kept."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from threadpoolctl import threadpool_limits
 
-from sojourn.bounds import max_learning_rate
 from sojourn.errors import UnknownName, Unreachable
 from sojourn.network import Fleet, Network, check_concurrency, square_root_routing, uniform_routing
 from sojourn.optimize.coarse import MANY_CLASSES, OUTLINE_CLASSES, outline, without_setters
-from sojourn.optimize.descent import Descent, adam, lbfgs
+from sojourn.optimize.descent import Descent, adam, has_gradient, lbfgs
+from sojourn.optimize.exponent import search_along_exponent
 from sojourn.optimize.objectives import Objective, PerRound, TimeToAccuracy
+from sojourn.optimize.solution import Attempt, Solution
 from sojourn.optimize.starts import (
     LARGE_FLEET,
     PACE_SETTER_MASS,
@@ -32,58 +32,6 @@ OUTLINE_TOLERANCE, OUTLINE_STEPS = 1e-6, 100
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One descent: where it began and where it ended."""
-
-    start: str
-    value: float
-    gradient_norm: float
-    steps: int
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """The best routing found.
-
-    ``network`` may have more classes than the fleet, since the best routing may single out one or
-    two clients of a class; its ``parents`` give the fleet's class of each of its classes.
-    ``gradient_norm`` is that of the logarithm of the objective in softmax coordinates.
-    """
-
-    objective: Objective
-    network: Network
-    value: float
-    learning_rate: float | None
-    gradient_norm: float
-    attempts: tuple[Attempt, ...]
-
-    @property
-    def is_guarantee(self) -> bool | None:
-        """Whether the learning rate is within ``max_learning_rate``; ``None`` without one."""
-        if self.learning_rate is None or self.objective.constants is None:
-            return None
-        return self.learning_rate <= max_learning_rate(self.network, self.objective.constants)
-
-    def __repr__(self) -> str:
-        fleet, p = self.network.fleet, self.network.routing
-        lines = [
-            f"Solution: {self.objective.name} {self.value:.8g}, best of {len(self.attempts)} "
-            f"descents (gradient norm {self.gradient_norm:.1g})"
-        ]
-        if self.learning_rate is not None:
-            kind = "a guarantee" if self.is_guarantee else "a proxy: above max_learning_rate"
-            lines.append(f"  learning rate {self.learning_rate:.4g} ({kind})")
-        shown = range(min(fleet.classes, 12))
-        lines += [
-            f"  {fleet.label(k)}: {fleet.counts[k]} x {p[k]:.6g} (rate {fleet.service_rates[k]:.4g})"
-            for k in shown
-        ]
-        if fleet.classes > len(shown):
-            lines.append(f"  ... and {fleet.classes - len(shown)} more classes")
-        return "\n".join(lines)
-
-
 def optimize_routing(
     fleet: Fleet,
     concurrency: int,
@@ -98,9 +46,12 @@ def optimize_routing(
     uniform, balanced and square-root routing, and from pace-setters: one or a few clients split off
     at a high probability. If pace-setters win, their neighbours in speed are tried until none is
     better. From 200 classes on, starts are compared on an outline of some 50 runs of like speeds, and
-    the best of them descend on the fleet itself. ``method="adam"`` is the paper's single descent from the uniform vector, as a reference.
-    ``progress`` is told the name of every start. Cost: milliseconds for tens of clients, seconds for
-    100,000 distinct speeds.
+    the best of them descend on the fleet itself. An objective that tells no gradient is searched
+    along the exponent of :math:`p_i \propto \mu_i^\alpha`, then class by class if they are few.
+    ``method="adam"`` is the paper's single descent from the uniform vector, as a reference.
+    ``progress`` is told the name of every start. Interrupted (Ctrl-C) after its first descent, the
+    search gives the best until then. Cost: milliseconds for tens of clients, seconds for 100,000
+    distinct speeds.
 
     >>> from sojourn.bounds import LearningConstants
     >>> from sojourn.network import built_in_fleet
@@ -108,7 +59,7 @@ def optimize_routing(
     >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)
     >>> objective = PerTime(constants, learning_rate=0.01, rounds=0)
     >>> optimize_routing(built_in_fleet("three-clusters"), 30, objective)
-    Solution: per-time 1266.5528, best of ... descents (gradient norm ...)
+    Solution: per-time 1266.5528 with 30 tasks in flight, best of ... descents
       learning rate 0.01 (a proxy: above max_learning_rate)
       slow: 10 x 0.00226... (rate 0.01)
       medium: 10 x 0.0262... (rate 0.1)
@@ -123,7 +74,16 @@ def optimize_routing(
             start = next(closed_form_starts(fleet))
             descent = adam(fleet, m, objective, uniform_routing(fleet))
             return _solution(objective, [(start, descent)])
-        return _solution(objective, list(_search(fleet, m, objective, progress)))
+        if not has_gradient(fleet, m, objective):
+            return _solution(objective, [search_along_exponent(fleet, m, objective)])
+        ended: list[tuple[Start, Descent]] = []
+        try:
+            ended.extend(_search(fleet, m, objective, progress))
+        except KeyboardInterrupt:
+            if not ended:
+                raise
+            return _solution(objective, ended, interrupted=True)
+        return _solution(objective, ended)
 
 
 def _search(
@@ -133,8 +93,9 @@ def _search(
     progress: Progress | None,
     **ending: Any,
 ) -> Iterator[tuple[Start, Descent]]:
-    def descend(starts: Iterable[Start]) -> list[tuple[Start, Descent]]:
-        ended = []
+    def descend(
+        starts: Iterable[Start], ended: list[tuple[Start, Descent]]
+    ) -> Iterator[tuple[Start, Descent]]:
         for start in starts:
             if progress is not None:
                 progress(start.name)
@@ -143,16 +104,17 @@ def _search(
             except Unreachable:
                 continue
             ended.append((start, descent))
-        return ended
+            yield ended[-1]
 
     many = fleet.classes >= MANY_CLASSES
+    ended: list[tuple[Start, Descent]] = []
     if many:
-        ended = descend(_starts_by_outline(fleet, concurrency, objective, progress))
+        yield from descend(_starts_by_outline(fleet, concurrency, objective, progress), ended)
     else:
-        ended = descend(closed_form_starts(fleet))
-        ended += descend(pace_setter_starts(fleet, square_root_routing(fleet)))
-    ended = ended or descend(_attainable_start(fleet, concurrency, objective))
-    yield from ended
+        yield from descend(closed_form_starts(fleet), ended)
+        yield from descend(pace_setter_starts(fleet, square_root_routing(fleet)), ended)
+    if not ended:
+        yield from descend(_attainable_start(fleet, concurrency, objective), ended)
     best = _best(objective, ended)
     tried = {(start.place, start.number) for start, _ in ended}
     # Small fleets are searched to the next neighbour, large ones from a run of the outline down to
@@ -164,8 +126,8 @@ def _search(
         if many or fleet.size >= LARGE_FLEET:
             base = without_setters(best[0], best[1].network, fleet)
             mass = best[0].mass(best[1].network)
-        around = descend(neighbouring_pace_setters(base, best[0], mass, step, tried))
-        yield from around
+        around: list[tuple[Start, Descent]] = []
+        yield from descend(neighbouring_pace_setters(base, best[0], mass, step, tried), around)
         better = _best(objective, [best, *around])
         if abs(better[1].value - best[1].value) <= SAME_VALUE * best[1].value:
             step //= 2
@@ -194,20 +156,26 @@ def _starts_by_outline(
 
 def _attainable_start(fleet: Fleet, concurrency: int, objective: Objective) -> Iterator[Start]:
     """The routing of least noise and staleness, when an accuracy is out of reach of all others."""
-    if not isinstance(objective, TimeToAccuracy) or objective.learning_rate is None:
+    floor = floor_of(objective)
+    if floor is None:
         objective.evaluate(Network(fleet, square_root_routing(fleet), concurrency))
         raise Unreachable(f"{objective.name} is not defined for any routing tried")
-    endless = PerRound(objective.constants, objective.learning_rate, rounds=1e300)
-    floor = optimize_routing(fleet, concurrency, endless)
-    if 8.0 * floor.value >= objective.accuracy:
+    network = optimize_routing(fleet, concurrency, floor).network
+    try:
+        objective.evaluate(network)
+    except Unreachable as error:
         raise Unreachable(
-            f"accuracy {objective.accuracy:g} is out of reach at learning rate "
-            f"{objective.learning_rate:g} with {concurrency} tasks in flight: the least that any "
-            f"routing attains is {8.0 * floor.value:.4g}. Ask for more than that, lower the learning "
-            "rate, or leave it out to have it chosen."
-        )
-    network = floor.network
+            f"{error} This is the least that any routing attains with {concurrency} tasks in "
+            "flight: lower the learning rate, or leave it out to have it chosen."
+        ) from error
     yield Start("least noise", fleet, network.fleet, network.parents, network.routing)
+
+
+def floor_of(objective: Objective) -> Objective | None:
+    """What to minimise to get within reach of an objective that not every routing reaches."""
+    if isinstance(objective, TimeToAccuracy) and objective.learning_rate is not None:
+        return PerRound(objective.constants, objective.learning_rate, rounds=1e300)
+    return None
 
 
 def _best(objective: Objective, ended: list[tuple[Start, Descent]]) -> tuple[Start, Descent]:
@@ -215,7 +183,9 @@ def _best(objective: Objective, ended: list[tuple[Start, Descent]]) -> tuple[Sta
     return min(ended, key=lambda pair: sign * pair[1].value)
 
 
-def _solution(objective: Objective, ended: list[tuple[Start, Descent]]) -> Solution:
+def _solution(
+    objective: Objective, ended: list[tuple[Start, Descent]], *, interrupted: bool = False
+) -> Solution:
     start, descent = _best(objective, ended)
     network = start.merged(descent.network)
     evaluation = objective.evaluate(network)
@@ -224,6 +194,7 @@ def _solution(objective: Objective, ended: list[tuple[Start, Descent]]) -> Solut
         network=network,
         value=evaluation.value,
         learning_rate=evaluation.learning_rate,
-        gradient_norm=descent.gradient_norm,
+        tried={network.concurrency: evaluation.value},
         attempts=tuple(Attempt(s.name, d.value, d.gradient_norm, d.steps) for s, d in ended),
+        interrupted=interrupted,
     )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sojourn.optimize import Frontier
+from sojourn.planning import Frontier
 from sojourn.report.figure import Figure, Series, View
 from sojourn.report.still import save_view
 

@@ -14,7 +14,7 @@ from sojourn.train.experiment.run import run_experiment
 FLEET = "three-clusters"
 CONCURRENCY = 30
 TIME = 100.0
-ACCURACY = 0.5
+GRADIENT_NORM = 0.5
 TARGET = 0.8
 EXPERIMENT = f"""\
 # Four routings on scikit-learn's digits, each at the best of four learning rates.
@@ -45,7 +45,7 @@ def demonstrate(
 ) -> Path:
     """Plan, simulate, train and report into ``out``; tells ``say`` what it does, returns the page."""
     fleet = sj.built_in_fleet(FLEET)
-    plan = sj.plan(fleet, sj.TimeToAccuracy(constants, accuracy=ACCURACY))
+    plan = sj.plan(fleet, sj.TimeToAccuracy(constants, gradient_norm=GRADIENT_NORM))
     plan.write(out / "plan.toml")
     shares = ", ".join(f"{p:.2%}" for p in plan.network.routing)
     say(f"plan: of all tasks, each slow, medium and fast client gets {shares}")

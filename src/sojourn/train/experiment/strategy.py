@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.network import ROUTINGS, Fleet, Network, named_routing
-from sojourn.optimize import Plan
+from sojourn.planning import Plan
 from sojourn.rules import Rule, check_rule, rule_from_table, rule_to_table
 from sojourn.simulation.laws import Law
 from sojourn.simulation.runs import POLICIES

@@ -8,18 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn.bounds import horizon, max_learning_rate, penalties, per_round
+from sojourn.bounds import max_learning_rate, penalties, per_round
 from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import analyze
 from sojourn.network import ROUTINGS, Fleet, Network, check_concurrency, named_routing
 from sojourn.optimize.concurrency import optimize_concurrency
-from sojourn.optimize.objectives import (
-    Objective,
-    PerRound,
-    PerTime,
-    TimeBudget,
-    TimeToAccuracy,
-)
+from sojourn.optimize.objectives import Objective, TimeBudget, TimeToAccuracy
 from sojourn.optimize.routing import Progress, optimize_routing
 from sojourn.provenance import provenance
 from sojourn.types import FloatArray
@@ -85,7 +79,7 @@ class Plan:
     @property
     def rounds(self) -> float | None:
         """The number of rounds that the objective speaks of; ``None`` if it speaks of none."""
-        return _rounds(self.objective, self.network, self.learning_rate)
+        return self.objective.rounds_at(self.network)
 
     @property
     def client_routing(self) -> FloatArray:
@@ -137,14 +131,14 @@ class Plan:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as TOML that a person can read and edit."""
-        from sojourn.optimize.plan_file import write_plan
+        from sojourn.planning.file import write_plan
 
         write_plan(self, path)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Plan":
         """Read a plan back; a missing, misspelt or impossible entry raises ``InvalidFile``."""
-        from sojourn.optimize.plan_file import read_plan
+        from sojourn.planning.file import read_plan
 
         return read_plan(path)
 
@@ -169,26 +163,28 @@ def plan(
 
     ``routing`` may be a closed-form name or a probability per client of each class. A learning rate
     given here goes before the objective's; one above ``max_learning_rate`` is refused if the
-    objective asks for a guarantee. For a fleet of many distinct speeds see ``group_clients``.
+    objective asks for a guarantee. For a fleet of many distinct speeds see ``group_clients``. An
+    interrupted search (Ctrl-C) gives the best plan until then and says so in ``provenance``.
 
     >>> from sojourn.bounds import LearningConstants
     >>> from sojourn.network import built_in_fleet
     >>> constants = LearningConstants(initial_gap=2.3, smoothness=10, gradient_noise=1, heterogeneity=1)
-    >>> plan(built_in_fleet("three-clusters"), TimeToAccuracy(constants, accuracy=0.5))
+    >>> plan(built_in_fleet("three-clusters"), TimeToAccuracy(constants, gradient_norm=0.5))
     Plan(30 clients, concurrency 7, learning rate 0.0002036: time-to-accuracy 538736)
     """
     wanted = objective if learning_rate is None else objective.with_learning_rate(learning_rate)
     if concurrency is not None:
         concurrency = check_concurrency(concurrency)
-    if routing is None and concurrency is not None:
-        solution = optimize_routing(fleet, concurrency, wanted, progress=progress)
-        network = solution.network
-    elif routing is not None and concurrency is not None:
+    interrupted = False
+    if routing is not None and concurrency is not None:
         vector = named_routing(fleet, routing) if isinstance(routing, str) else routing
         network = Network(fleet, vector, concurrency)
     else:
-        best = optimize_concurrency(fleet, wanted, routing=routing, progress=progress)
-        network = best.network
+        if concurrency is not None:
+            solution = optimize_routing(fleet, concurrency, wanted, progress=progress)
+        else:
+            solution = optimize_concurrency(fleet, wanted, routing=routing, progress=progress)
+        network, interrupted = solution.network, solution.interrupted
     evaluation = wanted.evaluate(network)
     found = Plan(
         fleet=fleet,
@@ -200,6 +196,7 @@ def plan(
             concurrency=concurrency,
             learning_rate=learning_rate,
             routing=routing if isinstance(routing, str) else None,
+            interrupted=True if interrupted else None,
         ),
     )
     if getattr(wanted, "guaranteed", False) and not found.is_guarantee:
@@ -210,19 +207,3 @@ def plan(
             f"{largest:.3g} here, and {found.learning_rate:g} was given: leave one of the two out"
         )
     return found
-
-
-def _rounds(objective: Objective, network: Network, learning_rate: float | None) -> float | None:
-    if isinstance(objective, PerRound | PerTime):
-        return objective.rounds
-    if isinstance(objective, TimeBudget):
-        return objective.time * analyze(network).throughput
-    if isinstance(objective, TimeToAccuracy):
-        return horizon(
-            penalties(network),
-            objective.constants,
-            accuracy=objective.accuracy,
-            guaranteed=objective.guaranteed,
-            learning_rate=learning_rate,
-        ).value
-    return None

@@ -8,15 +8,15 @@ from threadpoolctl import threadpool_limits
 
 from sojourn.errors import Unreachable
 from sojourn.network import Fleet
-from sojourn.optimize.descent import lbfgs
-from sojourn.optimize.planning import Plan
+from sojourn.optimize.descent import descend
+from sojourn.planning.plan import Plan
 from sojourn.types import FloatArray
 
 Change = Callable[[Fleet, FloatArray, int], tuple[Fleet | None, FloatArray]]
 
 
 @dataclass(frozen=True)
-class Worth:
+class Sensitivity:
     """The plan's objective if one client of a class were removed, or twice as fast."""
 
     name: str
@@ -30,7 +30,7 @@ def sensitivity(
     *,
     classes: Sequence[int] | None = None,
     progress: Callable[[str], None] | None = None,
-) -> tuple[Worth, ...]:
+) -> tuple[Sensitivity, ...]:
     """The objective's value with one client of each class gone, and with one twice as fast.
 
     ``classes`` picks classes of ``plan.fleet`` by number (all by default). The routing is optimised
@@ -41,26 +41,27 @@ def sensitivity(
 
     >>> from sojourn.bounds import LearningConstants
     >>> from sojourn.network import built_in_fleet
-    >>> from sojourn.optimize import PerTime, plan
+    >>> from sojourn.optimize import PerTime
+    >>> from sojourn.planning import plan
     >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)
     >>> best = plan(built_in_fleet("three-clusters"), PerTime(constants, 0.01, 0), concurrency=30)
-    >>> [worth.without_one < worth.now for worth in sensitivity(best)[:1]]  # a slow one costs time
+    >>> [row.without_one < row.now for row in sensitivity(best)[:1]]  # a slow one costs time
     [True]
     """
-    worths = []
+    rows = []
     with threadpool_limits(limits=1, user_api="blas"):
         for k in range(plan.fleet.classes) if classes is None else classes:
             if progress is not None:
                 progress(plan.fleet.label(k))
-            worths.append(
-                Worth(
+            rows.append(
+                Sensitivity(
                     name=plan.fleet.label(k),
                     now=plan.value,
                     without_one=_best(plan, k, _without_one),
                     one_twice_as_fast=_best(plan, k, _one_twice_as_fast),
                 )
             )
-    return tuple(worths)
+    return tuple(rows)
 
 
 def _best(plan: Plan, k: int, change: Change) -> float | None:
@@ -81,7 +82,7 @@ def _value(plan: Plan, fleet: Fleet | None, routing: FloatArray) -> float | None
         return None
     start = routing / (fleet.counts @ routing)
     try:
-        return lbfgs(fleet, plan.concurrency, plan.objective, start).value
+        return descend(fleet, plan.concurrency, plan.objective, start).value
     except Unreachable:
         return None
 

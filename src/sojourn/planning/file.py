@@ -3,27 +3,24 @@
 import contextlib
 import math
 import os
-from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from sojourn.bounds import LearningConstants
 from sojourn.config import Table
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName, Unreachable
+from sojourn.errors import InvalidFile, InvalidInput, Unreachable
 from sojourn.files import replacing
 from sojourn.network import Network
 from sojourn.optimize.objectives import (
     Evaluation,
     Objective,
-    PerRound,
-    PerTime,
-    Throughput,
-    TimeBudget,
-    TimeToAccuracy,
+    objective_from_table,
+    objective_to_table,
 )
-from sojourn.optimize.planning import Plan
+from sojourn.planning.plan import Plan
 from sojourn.version import __version__
 
 SAME_RATE = 1e-9
@@ -49,7 +46,7 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "mean-staleness": prediction.mean_staleness,
         "worst-staleness": prediction.worst_staleness,
     }
-    tail: dict[str, Any] = {"objective": _objective_table(plan.objective)}
+    tail: dict[str, Any] = {"objective": objective_to_table(plan.objective)}
     if plan.objective.constants is not None:
         constants = asdict(plan.objective.constants)
         tail["constants"] = {key.replace("_", "-"): value for key, value in constants.items()}
@@ -84,7 +81,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     names = table.take("fleet-names", list, default=None)
     network = Network.from_table(table)
     constants = _read_constants(table)
-    objective = _read_objective(table.table("objective"), constants)
+    objective = objective_from_table(table.table("objective"), constants, Path(path).parent)
     table.take("predicted", dict, default=None)
     origin = table.take("provenance", dict, default={})
     table.close()
@@ -114,31 +111,6 @@ def _read_constants(table: Table) -> LearningConstants | None:
     return constants
 
 
-def _objective_table(objective: Objective) -> dict[str, Any]:
-    table: dict[str, Any] = {"name": objective.name}
-    for key in ("accuracy", "guaranteed", "rounds", "time", "learning_rate"):
-        value = getattr(objective, key, None)
-        if value is not None:
-            table[key.replace("_", "-")] = value
-    return table
-
-
-def _read_objective(table: Table, constants: LearningConstants | None) -> Objective:
-    name = table.take("name", str)
-    if name not in OBJECTIVES:
-        raise InvalidFile(f"{table.where}: {UnknownName('objective', name, OBJECTIVES)}")
-    if constants is None and name != "throughput":
-        raise InvalidFile(f"{table.where}: the objective {name} needs a table [constants]")
-    try:
-        objective = OBJECTIVES[name](table, constants)
-    except InvalidFile:
-        raise
-    except InvalidInput as error:
-        raise InvalidFile(f"{table.where}: {error}") from error
-    table.close()
-    return objective
-
-
 def _at_learning_rate(
     objective: Objective, learning_rate: float | None, network: Network
 ) -> tuple[Objective, Evaluation]:
@@ -151,23 +123,6 @@ def _at_learning_rate(
             if math.isclose(best.learning_rate or 0.0, learning_rate, rel_tol=SAME_RATE):
                 return objective, best
     return fixed, fixed.evaluate(network)
-
-
-def _rate(table: Table) -> float | None:
-    rate: float | None = table.take("learning-rate", float, default=None)
-    return rate
-
-
-OBJECTIVES: dict[str, Callable[[Table, Any], Objective]] = {
-    "time-to-accuracy": lambda t, c: TimeToAccuracy(
-        c, t.take("accuracy", float), t.take("guaranteed", bool, default=False), _rate(t)
-    ),
-    "time-budget": lambda t, c: TimeBudget(c, t.take("time", float), _rate(t)),
-    "per-time": lambda t, c: PerTime(c, _rate(t), t.take("rounds", float)),
-    "per-round": lambda t, c: PerRound(c, _rate(t), t.take("rounds", float)),
-    "throughput": lambda t, c: Throughput(),
-}
-"""By name: how each objective is read from its table, given the learning constants."""
 
 
 def _item(key: str, value: Any) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import Bounds, minimize
 from threadpoolctl import threadpool_limits
 
 from sojourn.bounds import Penalties, penalties
@@ -20,11 +19,11 @@ from sojourn.network import (
     named_routing,
     uniform_routing,
 )
-from sojourn.optimize.descent import FARTHEST, lbfgs, softmax
+from sojourn.optimize.descent import OverRoutings, lbfgs, softmax
 from sojourn.optimize.objectives import Throughput
-from sojourn.optimize.planning import Plan
 from sojourn.optimize.routing import Progress
 from sojourn.optimize.starts import PACE_SETTER_MASS, Start, pace_setters
+from sojourn.planning.plan import Plan
 from sojourn.types import FloatArray
 
 Penalty = Literal["staleness", "routing"]
@@ -183,28 +182,21 @@ class _Path:
         """
         stiffness = 10.0
 
-        def lagrangian(theta: FloatArray) -> tuple[float, FloatArray]:
-            s = self._measure(theta)
+        def lagrangian(network: Network) -> tuple[float, FloatArray]:
+            s = penalties(network)
             value, g = s.staleness, s.staleness_gradient
             if self._which == "routing":
                 value, g = s.routing, s.routing_gradient
             pull = self._multiplier + stiffness * (target - math.log(s.throughput))
             force = max(0.0, pull)
             total = math.log(value) + (force**2 - self._multiplier**2) / (2.0 * stiffness)
-            gradient = g / value - force * s.log_throughput_gradient
-            mass = self._fleet.counts * s.network.routing
-            return total, mass * (gradient - mass @ gradient)
+            return total, g / value - force * s.log_throughput_gradient
 
+        function = OverRoutings(self._fleet, self._concurrency, lagrangian)
         for _ in range(MULTIPLIER_STEPS):
-            result = minimize(
-                lagrangian,
-                self._theta,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=Bounds(-FARTHEST, FARTHEST),
-                options={"gtol": 1e-8, "ftol": 1e-14, "maxiter": 300},
+            self._theta = function.minimize(
+                self._theta, bounded=True, gtol=1e-8, ftol=1e-14, maxiter=300
             )
-            self._theta = np.asarray(result.x)
             self.state = self._measure(self._theta)
             force = max(0.0, self._multiplier + stiffness * (target - self.log_throughput))
             settled = abs(force - self._multiplier) <= 1e-6 * max(1.0, force)
