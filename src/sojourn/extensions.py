@@ -1,13 +1,16 @@
 """What users bring themselves, named ``"module:name"`` wherever a name is asked for."""
 
+import dataclasses
 import importlib
 import sys
-from collections.abc import Iterator
+import typing
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sojourn.errors import InvalidInput
+from sojourn.config import Table
+from sojourn.errors import InvalidInput, UnknownName
 
 
 def is_extension(name: str) -> bool:
@@ -56,3 +59,59 @@ def _importable(folder: Path) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(here)
+
+
+def from_table(
+    given: str | Mapping[str, Any],
+    registry: Mapping[str, type],
+    what: str,
+    *,
+    where: str = "",
+    folder: Path | None = None,
+) -> Any:
+    """The value that a name, or a table of ``name`` and knobs, describes in a configuration file.
+
+    ``registry`` holds what is built in; ``module:name`` finds what is not, relative to ``folder``.
+    Knobs are the fields of the dataclass, hyphenated; ``where`` opens the message of an error.
+    """
+    where = where or what
+    table = Table({"name": given} if isinstance(given, str) else given, where)
+    name = table.take("name", str)
+    if name in registry:
+        kind: Any = registry[name]
+    elif is_extension(name):
+        kind = load_extension(name, what, folder)
+        if not isinstance(kind, type):  # a value rather than a class: it has no knobs
+            table.close()
+            return kind
+    else:
+        raise UnknownName(what, name, registry)
+    knobs = {}
+    for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
+        value = table.take(field.name.replace("_", "-"), _kinds(field.type), default=None)
+        if value is not None:
+            knobs[field.name] = value
+    table.close()
+    try:
+        return kind(**knobs)
+    except UnknownName:
+        raise
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error}") from error
+
+
+def to_table(value: Any, registry: Mapping[str, type]) -> dict[str, Any]:
+    """What `from_table` reads back: the name, and every knob that is set."""
+    kind = type(value)
+    built_in = any(kind is known for known in registry.values())
+    name = value.name if built_in else f"{kind.__module__}:{kind.__qualname__}"
+    knobs: dict[str, Any] = dataclasses.asdict(value) if dataclasses.is_dataclass(kind) else {}
+    set_knobs = {k.replace("_", "-"): v for k, v in knobs.items() if v is not None}
+    return {"name": name, **set_knobs}
+
+
+def _kinds(annotation: Any) -> tuple[type, ...]:
+    """The types that a configuration file may give for a field."""
+    offered = typing.get_args(annotation) or (annotation,)
+    kinds = tuple(kind for kind in (bool, int, float, str, list) if kind in offered)
+    return kinds or (str,)

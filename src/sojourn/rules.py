@@ -197,7 +197,7 @@ class Ringmaster(_GradientRule):
     """
 
     name: ClassVar[str] = "ringmaster"
-    policy: ClassVar[str] = "finisher"
+    policy: ClassVar[str] = "never-queue"
     max_staleness: int = 10
 
     def __post_init__(self) -> None:

@@ -51,7 +51,7 @@ def write_checkpoint(
         "rule": rule_to_table(dispatcher.rule),
         "deadlines": dispatcher.deadlines.to_dict(),
         "random": dispatcher.random.bit_generator.state,
-        "order": dispatcher.router.order,
+        "router": dispatcher.router.record(),
         "clients": [_client_meta(dispatcher, number) for number in range(len(dispatcher.clients))],
         "extra": extra or {},
     }
@@ -84,8 +84,8 @@ def restore_checkpoint(path: str | os.PathLike[str], dispatcher: Dispatcher) -> 
             f"run has {now[0]} and {now[1]}. Resume with the settings that it was started with."
         )
     dispatcher.state = ServerState(weights, meta["version"], arrays.get("buffer"), meta["buffered"])
-    dispatcher.router.change(arrays["routing"])
-    dispatcher.router.order = list(meta["order"])
+    dispatcher.router.routing = arrays["routing"]
+    dispatcher.router.restore(meta["router"])
     dispatcher.screen.restore(arrays["norms"])
     dispatcher.deadlines = dataclasses.replace(dispatcher.deadlines, **meta["deadlines"])
     dispatcher.counts = Counts(**meta["counts"])

@@ -24,6 +24,7 @@ from sojourn.deploy.routing import Router
 from sojourn.deploy.screening import LARGEST_RATIO, Screen
 from sojourn.deploy.tasks import Actions, Counts, Event, EventKind, Task, Use
 from sojourn.deploy.versions import Versions
+from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidInput
 from sojourn.network import check_concurrency
 from sojourn.rules import Arrival, Rule, ServerState
@@ -70,7 +71,7 @@ class Dispatcher:
         routing: Sequence[float] | FloatArray,
         concurrency: int,
         learning_rate: float,
-        policy: str | None = None,
+        policy: str | Policy | None = None,
         depth: int = 1,
         service_rates: Sequence[float] | FloatArray | None = None,
         names: Sequence[str] | None = None,
@@ -89,8 +90,7 @@ class Dispatcher:
         self.replan, self.replan_every = replan, replan_every
         self.state = ServerState(weights)
         self.random = np.random.default_rng(seed)
-        self.router = Router(np.asarray(routing), policy=policy or rule.policy, random=self.random)
-        n = self.router.routing.size
+        n = np.size(routing)
         rates = np.full(n, UNKNOWN_RATE) if service_rates is None else np.asarray(service_rates)
         self.rates_known = service_rates is not None
         weight = KNOWN_WEIGHT if self.rates_known else UNKNOWN_WEIGHT
@@ -101,6 +101,14 @@ class Dispatcher:
             Client(i, labels[i], RateEstimate.prior(float(rates[i]), weight=weight))
             for i in range(n)
         ]
+        self.router = Router(
+            np.asarray(routing),
+            rates,
+            policy=as_policy(policy or rule.policy),
+            concurrency=self.concurrency,
+            random=self.random,
+            tasks=lambda number: len(self.clients[number].queue) + len(self.clients[number].out),
+        )
         self.screen = Screen(size=weights.size, clients=n, largest_ratio=largest_ratio)
         self.deadlines = Deadlines() if deadlines is None else deadlines
         self.versions = Versions()
@@ -117,7 +125,7 @@ class Dispatcher:
             raise InvalidInput("the dispatcher was started before; start it once")
         actions = Actions()
         living = self.router.living
-        if self.router.policy == "idle" or not living:
+        if self.router.policy.one_task_each or not living:
             self.held = self.concurrency
             self._fill(None, now, actions)
             return actions
@@ -213,7 +221,7 @@ class Dispatcher:
             self._say(actions, "left", member, "left")
         self._take_away(member)
         member.disconnected()
-        self._set_status(member, "away")
+        self._set_status(member, "away", now)
         self._fill(None, now, actions)
         return actions
 
@@ -226,7 +234,7 @@ class Dispatcher:
                 if now - client.started > allowed:
                     self._say(actions, "overdue", client, f"no answer within {allowed:.1f} s")
                     self._take_away(client)
-                    self._set_status(client, "overdue")
+                    self._set_status(client, "overdue", now)
                     client.retry_later(now)
             elif client.status in ("overdue", "aside") and now >= client.retry_at:
                 actions.probe.append(client.number)
@@ -262,15 +270,11 @@ class Dispatcher:
 
     def _fill(self, finisher: int | None, now: float, actions: Actions) -> None:
         while self.held:
-            chosen = self.router.draw(finisher, self._is_idle)
+            chosen = self.router.choose(finisher, now)
             if chosen is None:
                 return
             self.held -= 1
             self._route(chosen, now, actions)
-
-    def _is_idle(self, number: int) -> bool:
-        client = self.clients[number]
-        return not client.queue and not client.out
 
     def _route(self, number: int, now: float, actions: Actions) -> None:
         client = self.clients[number]
@@ -280,7 +284,7 @@ class Dispatcher:
             ordinal=client.ordinal,
             version=self.state.version,
             dispatched=self.counts.used,
-            probability=self.router.probability(number),
+            probability=self.router.share(number),
             clients=len(self.router.living),
         )
         self.counts.routed += 1
@@ -288,6 +292,7 @@ class Dispatcher:
         self.tasks[task.number] = task
         self.versions.retain(task.version, self.state.weights)
         client.queue.append(task)
+        self.router.sent(number)
         self._send(client, now, actions)
 
     def _send(self, client: Client, now: float, actions: Actions) -> None:
@@ -350,10 +355,14 @@ class Dispatcher:
         return seconds
 
     def _replan_if_due(self, now: float, actions: Actions) -> None:
-        if self.replan is None or self.counts.used - self.planned_at < self.replan_every:
+        if self.counts.used - self.planned_at < self.replan_every:
             return
         self.planned_at = self.counts.used
-        self.router.change(self.replan(self.service_rates(now)))
+        rates = self.service_rates(now)
+        self.router.speeds(rates, now)
+        if self.replan is None:
+            return
+        self.router.change(self.replan(rates), now)
         text = np.array2string(self.router.routing, precision=4, threshold=8)
         actions.events.append(Event("routing", None, f"new routing {text}"))
 
@@ -362,18 +371,18 @@ class Dispatcher:
         if client.failures >= self.patience and client.alive:
             self._say(actions, "aside", client, f"failed {client.failures} times in a row")
             self._take_away(client)
-            self._set_status(client, "aside")
+            self._set_status(client, "aside", now)
             client.retry_later(now)
 
     def _revive(self, client: Client, kind: EventKind, now: float, actions: Actions) -> None:
-        self._set_status(client, "alive")
+        self._set_status(client, "alive", now)
         self._say(actions, kind, client, kind)
         self._send(client, now, actions)
         self._fill(None, now, actions)
 
-    def _set_status(self, client: Client, status: str) -> None:
+    def _set_status(self, client: Client, status: str, now: float) -> None:
         client.status = status  # type: ignore[assignment]
-        self.router.restrict([c.number for c in self.clients if c.alive])
+        self.router.restrict([c.number for c in self.clients if c.alive], now)
 
     def _take_away(self, client: Client) -> None:
         """Its tasks are the server's again; those sent stay in ``out`` until it answers them."""

@@ -19,7 +19,7 @@ from sojourn.history import History
 from sojourn.network import Fleet, Network
 from sojourn.provenance import provenance
 from sojourn.rules import rule_to_table
-from sojourn.simulation.laws import Law
+from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
 from sojourn.train import Problem
 from sojourn.train.experiment.experiment import Experiment
@@ -33,14 +33,14 @@ PREDICTED = "predicted"
 def measured_network(dispatcher: Dispatcher) -> Network:
     """The clients at the speeds that were measured, with the routing in force at the end.
 
-    Rates are per gradient, as everywhere in a fleet: a task of k local steps is k of them. Tasks
-    given only to idle clients are never more than there are clients.
+    Rates are per gradient, as everywhere in a fleet: a task of k local steps is k of them. Where a
+    client has one task at a time, tasks are never more than there are clients.
     """
     steps = dispatcher.rule.local_steps
     rates = [steps * client.estimate.rate() for client in dispatcher.clients]
     fleet = Fleet(rates, names=[client.name for client in dispatcher.clients])
     in_flight = dispatcher.concurrency
-    if dispatcher.router.policy == "idle":
+    if dispatcher.router.policy.one_task_each:
         in_flight = min(in_flight, fleet.size)
     return Network(fleet, dispatcher.router.routing, in_flight)
 
@@ -79,6 +79,7 @@ def write_outcome(
     """Write the files of a run folder."""
     network = measured_network(dispatcher)
     network.fleet.to_csv(folder / "fleet.csv")
+    scenario = Scenario(policy=dispatcher.router.policy, work=settings.rule.local_steps)
     strategies = tuple(
         Strategy(
             name=history.strategy,
@@ -86,8 +87,7 @@ def write_outcome(
             network=network,
             rule=settings.rule,
             learning_rates=(settings.learning_rate,),
-            law=Law("exponential"),
-            policy=dispatcher.router.policy,
+            scenario=scenario,
         )
         for history in histories
     )

@@ -1,99 +1,121 @@
-"""Which client gets the next task."""
+"""Which living client gets the next task: a dispatch policy followed in real time."""
 
-from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from sojourn.errors import InvalidInput, UnknownName
+from sojourn.dispatch import Policy
+from sojourn.errors import InvalidInput
+from sojourn.floor import target_rates
+from sojourn.network import Fleet
 from sojourn.types import FloatArray
 
-POLICIES = ("routed", "finisher", "idle", "shuffled")
 
-
-def check_policy(policy: str) -> None:
-    """Raise unless ``policy`` is one that the dispatcher can follow."""
-    if policy == "synchronous":
+def check_policy(policy: Policy) -> Policy:
+    """``policy``, unless the dispatcher cannot follow it."""
+    if not policy.deployable:
         raise InvalidInput(
-            "a synchronous rule waits for whole cohorts, which the dispatcher does not do. Choose "
-            f"a rule whose policy is one of: {', '.join(POLICIES)}."
+            f"the policy '{policy.name}' waits for whole cohorts, which the dispatcher does not do. "
+            "Choose a rule or a policy that sends one task at a time, such as 'never-queue'."
         )
-    if policy not in POLICIES:
-        raise UnknownName("dispatch policy", policy, POLICIES)
+    return policy
 
 
 class Router:
-    """Draws clients among the living.
+    """What the policy sees of a deployment (a `sojourn.dispatch.View`), and its choices.
 
-    ``routing`` is p over all n clients; among the living it is renormalised. The policies are
-    those of the simulator that make sense one task at a time: *routed* by p, *finisher* (whoever
-    has just answered), *idle* (a uniformly drawn client with nothing to do, none if all are busy)
-    and *shuffled* (a fresh random order of the living each time all have had their turn). All but
-    the first have p uniform.
+    ``routing`` is p over all n clients and ``rates`` their service rates as they are known by now;
+    only the living are chosen. ``tasks(client)`` says how many tasks a client has.
     """
 
-    def __init__(self, routing: FloatArray, *, policy: str, random: np.random.Generator) -> None:
-        check_policy(policy)
-        self.policy = policy
-        self.random = random
+    def __init__(
+        self,
+        routing: FloatArray,
+        rates: FloatArray,
+        *,
+        policy: Policy,
+        concurrency: int,
+        random: np.random.Generator,
+        tasks: Callable[[int], int],
+    ) -> None:
+        self.policy = check_policy(policy)
         self.living: list[int] = []
-        self.order: list[int] = []
-        self._probability: dict[int, float] = {}
-        self._cumulative: list[float] = []
-        self.routing = self._checked(routing)
+        self.concurrency = concurrency
+        self.now = 0.0
+        self.tasks = tasks
+        self.routing = _checked(routing)
+        self.rates = np.array(rates, dtype=np.float64)
+        self._chooser = policy.chooser(random)
+        self._share: dict[int, float] = {}
 
-    def change(self, routing: FloatArray) -> None:
+    @property
+    def under_way(self) -> int:
+        """How many tasks are with the living clients now."""
+        return sum(self.tasks(client) for client in self.living)
+
+    def change(self, routing: FloatArray, now: float) -> None:
         """Use another p from now on."""
-        self.routing = self._checked(routing, self.routing.size)
-        self.restrict(self.living)
+        self.routing = _checked(routing, self.routing.size)
+        self._changed(now)
 
-    def restrict(self, living: list[int]) -> None:
-        """Only these clients are drawn from now on."""
+    def speeds(self, rates: FloatArray, now: float) -> None:
+        """Clients are as fast as this, it now seems."""
+        self.rates = np.array(rates, dtype=np.float64)
+        self._changed(now)
+
+    def restrict(self, living: list[int], now: float) -> None:
+        """Only these clients are chosen from now on."""
         self.living = list(living)
-        if not living:
-            self._probability, self._cumulative = {}, []
-            return
-        routed = self.policy == "routed"
-        weights = self.routing[living] if routed else np.ones(len(living))
-        p = weights / weights.sum()
-        self._probability = dict(zip(living, p.tolist(), strict=True))
-        self._cumulative = np.cumsum(p).tolist()
+        self._changed(now)
 
-    def probability(self, client: int) -> float:
-        """p of a living client, over the living."""
-        return self._probability[client]
+    def share(self, client: int) -> float:
+        """The share of the tasks that a living client gets in the long run, over the living.
 
-    def draw(self, finisher: int | None, is_idle: Callable[[int], bool]) -> int | None:
+        It is p where the routing decides; r over the sum of all r where clients are kept busy; and
+        even where nothing is known.
+        """
+        return self._share[client]
+
+    def choose(self, finisher: int | None, now: float) -> int | None:
         """The client of the next task; ``None`` if it must wait."""
-        living = self.living
+        self.now = now
+        return self._chooser.choose(self, finisher) if self.living else None
+
+    def sent(self, client: int) -> None:
+        """A task has gone to ``client``."""
+        self._chooser.sent(client)
+
+    def record(self) -> dict[str, Any]:
+        """What has to be remembered beside routing and rates, as JSON values."""
+        return self._chooser.record()
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Take up what `record` gave."""
+        self._chooser.restore(record)
+
+    def _changed(self, now: float) -> None:
+        self.now, living = now, self.living
+        self._share = {}
         if not living:
-            return None
-        if self.policy == "finisher" and finisher in self._probability:
-            return finisher
-        if self.policy == "shuffled":
-            return self._next_in_order()
-        if self.policy == "idle":
-            idle = [client for client in living if is_idle(client)]
-            return idle[int(self.random.integers(len(idle)))] if idle else None
-        index = bisect_right(self._cumulative, self.random.random())
-        return living[min(index, len(living) - 1)]
+            return
+        if self.policy.routes:
+            weights = self.routing[living]
+        elif self.policy.one_task_each:
+            weights = target_rates(Fleet(self.rates[living]), self.concurrency)
+        else:
+            weights = np.ones(len(living))
+        self._share = dict(zip(living, (weights / weights.sum()).tolist(), strict=True))
+        self._chooser.changed(self)
 
-    def _next_in_order(self) -> int:
-        """Clients that are gone keep their turn, in case they come back before the order ends."""
-        for place in reversed(range(len(self.order))):
-            if self.order[place] in self._probability:
-                return self.order.pop(place)
-        self.order = self.random.permutation(self.living).tolist()
-        return self.order.pop()
 
-    @staticmethod
-    def _checked(routing: FloatArray, size: int | None = None) -> FloatArray:
-        p = np.array(routing, dtype=np.float64)
-        if p.ndim != 1 or p.size == 0 or not np.all(np.isfinite(p) & (p > 0)):
-            raise InvalidInput(
-                "routing must be a positive probability for every client; "
-                f"it is {np.array2string(p, threshold=8)}"
-            )
-        if size is not None and p.size != size:
-            raise InvalidInput(f"routing must be over the {size} clients; it has {p.size} entries")
-        return np.asarray(p / p.sum())
+def _checked(routing: FloatArray, size: int | None = None) -> FloatArray:
+    p = np.array(routing, dtype=np.float64)
+    if p.ndim != 1 or p.size == 0 or not np.all(np.isfinite(p) & (p > 0)):
+        raise InvalidInput(
+            "routing must be a positive probability for every client; "
+            f"it is {np.array2string(p, threshold=8)}"
+        )
+    if size is not None and p.size != size:
+        raise InvalidInput(f"routing must be over the {size} clients; it has {p.size} entries")
+    return np.asarray(p / p.sum())

@@ -10,6 +10,7 @@ import numpy as np
 from sojourn.config import Table
 from sojourn.deploy.dispatcher import Replan
 from sojourn.deploy.routing import check_policy
+from sojourn.dispatch import as_policy
 from sojourn.errors import InvalidFile
 from sojourn.inputs import read_fleet
 from sojourn.network import Fleet, Network, named_routing
@@ -78,7 +79,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     """Check a run configuration; files that it names are sought in ``folder``."""
     given = {key: value for key, value in config.items() if not key.startswith(OWN_TABLE)}
     rule = _rule(given)
-    check_policy(rule.policy)
+    check_policy(as_policy(rule.policy))
     table = Table(given, WHERE)
     clients = _at_least(table, "clients", int, 1)
     fleet_name = table.take("fleet", str, default="")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sojourn.simulation.queues import Queues
 from sojourn.types import FloatArray, IntArray
 
-ROUTED, FINISHER, IDLE, SYNCHRONOUS = 0, 1, 2, 3
+ROUTED, NEVER_QUEUE, IDLE, SYNCHRONOUS = 0, 1, 2, 3
 
 _index = np.uint64
 
@@ -32,17 +32,25 @@ class Heap(NamedTuple):
     clock: FloatArray
 
 
-class Service(NamedTuple):
-    """How long a task takes: ``scale[i]`` times a number of mean 1.
-
-    The number is the next of the stream or, for a trace (``observed`` not empty), the stream's uniform
-    number picks one of ``observed[first[i] : first[i] + number[i]]``.
-    """
+class Times(NamedTuple):
+    """How long tasks take: ``scale[i]`` times the next number of stream ``row[i]`` (see `Units`)."""
 
     scale: FloatArray
-    observed: FloatArray
-    first: IntArray
-    number: IntArray
+    row: IntArray
+    values: FloatArray
+    used: IntArray
+    filled: IntArray
+    least: int
+
+
+class Turns(NamedTuple):
+    """Whose turn it is under NEVER_QUEUE: task ``sent[i]`` of client i is due ``interval[i]`` apart.
+
+    The first is due after half an interval.
+    """
+
+    interval: FloatArray
+    sent: IntArray
 
 
 def empty_heap(room: int) -> Heap:
@@ -58,22 +66,17 @@ def empty_heap(room: int) -> Heap:
 
 
 @njit(cache=True, nogil=True)
-def place(
-    queues: Queues, heap: Heap, service: Service, clients: IntArray, units: FloatArray
-) -> int:
-    """Send the first tasks, one to each entry of ``clients``; returns how many ``units`` it used."""
+def place(queues: Queues, heap: Heap, times: Times, clients: IntArray) -> None:
+    """Send the first tasks, one to each entry of ``clients``."""
     nobody = queues.following.size - 1
-    used = 0
     for slot in range(clients.size):
         client = clients[slot]
         if queues.ends[client, 0] == nobody:
             queues.ends[client, 0] = slot
-            _push(heap, _duration(service, client, units[used]), client)
-            used += 1
+            _push(heap, _duration(times, client), client)
         else:
             queues.following[queues.ends[client, 1]] = slot
         queues.ends[client, 1] = slot
-    return used
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -81,9 +84,9 @@ def advance(
     policy: int,
     queues: Queues,
     heap: Heap,
-    service: Service,
+    times: Times,
     pool: NDArray[np.uint32],
-    units: FloatArray,
+    turns: Turns,
     targets: NDArray[np.uint32],
     choices: FloatArray,
     cursor: IntArray,
@@ -97,22 +100,22 @@ def advance(
 
     ``targets`` are the clients to send to under ROUTED (which serves every policy that does not look
     at the state); ``choices`` uniform numbers for IDLE and SYNCHRONOUS. ``pool`` lists the idle
-    clients (IDLE), or all clients (SYNCHRONOUS). ``cursor`` says how many of units, targets and
-    choices have been used. Returns the rounds written and whether ``limit`` was passed.
+    clients (under NEVER_QUEUE as a heap ordered by ``turns``), or all clients (SYNCHRONOUS).
+    ``cursor`` says how many of targets and choices have been used. Returns the rounds written and
+    whether ``limit`` was passed.
     """
     ends, following, sent = queues
     when, who, state = heap.when, heap.who, heap.state
     nobody = np.uint32(following.size - 1)
     head, tail = _index(0), _index(1)
     written = 0
-    ended = False
-    while written < client_out.size:
+    ended = short = False
+    while written < client_out.size and not short:
         if policy == SYNCHRONOUS and state[0] == 0:
-            cohort = following.size - 1
-            if cursor[0] + cohort > units.size or cursor[2] + cohort > choices.size:
+            if cursor[1] + following.size - 1 > choices.size:
                 break
-            _send_cohort(queues, heap, service, pool, units, choices, cursor, done + written)
-        if cursor[0] + 2 > units.size or cursor[1] >= targets.size or cursor[2] >= choices.size:
+            short = _send_cohort(queues, heap, times, pool, choices, cursor, done + written)
+        if cursor[0] >= targets.size or cursor[1] >= choices.size:
             break
         now = when[0]
         if now > limit:
@@ -129,22 +132,23 @@ def advance(
         ends[finisher, head] = successor
         vacant = successor == nobody
         if not vacant:
-            _replace(heap, now + _duration(service, finisher, units[_index(cursor[0])]), finisher)
-            cursor[0] += 1
+            _replace(heap, now + _duration(times, finisher), finisher)
+            short |= _short(times, finisher)
         if policy == SYNCHRONOUS:
             _pop(heap)
             heap.clock[0] = now
             continue
 
         if policy == ROUTED:
-            client = targets[_index(cursor[1])]
-            cursor[1] += 1
-        elif policy == FINISHER:
-            client = finisher
+            client = targets[_index(cursor[0])]
+            cursor[0] += 1
+        elif policy == NEVER_QUEUE:
+            client = _furthest_behind(pool, state[2], turns, finisher)
+            turns.sent[client] += 1
         else:
             pool[state[2]] = finisher
-            chosen = np.int64(choices[_index(cursor[2])] * (state[2] + 1))
-            cursor[2] += 1
+            chosen = np.int64(choices[_index(cursor[1])] * (state[2] + 1))
+            cursor[1] += 1
             client = pool[chosen]
             pool[chosen] = pool[state[2]]
 
@@ -152,8 +156,8 @@ def advance(
         following[slot] = nobody
         if ends[client, head] == nobody:
             ends[client, head] = slot
-            finish = now + _duration(service, client, units[_index(cursor[0])])
-            cursor[0] += 1
+            finish = now + _duration(times, client)
+            short |= _short(times, client)
             if vacant:
                 _replace(heap, finish, client)
                 vacant = False
@@ -171,32 +175,69 @@ def advance(
 def _send_cohort(
     queues: Queues,
     heap: Heap,
-    service: Service,
+    times: Times,
     pool: NDArray[np.uint32],
-    units: FloatArray,
     choices: FloatArray,
     cursor: IntArray,
     done: int,
-) -> None:
+) -> bool:
+    """Whether numbers have to be refilled before the next cohort."""
     now = heap.clock[0]
+    short = False
     for slot in range(queues.following.size - 1):
-        chosen = slot + np.int64(choices[cursor[2]] * (pool.size - slot))
-        cursor[2] += 1
+        chosen = slot + np.int64(choices[cursor[1]] * (pool.size - slot))
+        cursor[1] += 1
         client = pool[chosen]
         pool[chosen] = pool[slot]
         pool[slot] = client
         queues.sent[slot] = done
         queues.ends[client, 0] = slot
-        _push(heap, now + _duration(service, client, units[cursor[0]]), client)
-        cursor[0] += 1
+        _push(heap, now + _duration(times, client), client)
+        short |= _short(times, client)
+    return short
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _duration(service: Service, client: int, unit: float) -> float:
-    if service.observed.size > 0:
-        drawn = np.int64(unit * service.number[client])
-        unit = service.observed[service.first[client] + drawn]
-    return unit * float(service.scale[client])
+def _duration(times: Times, client: int) -> float:
+    row = _index(times.row[_index(client)])
+    at = _index(times.used[row])
+    times.used[row] += 1
+    return float(times.values[row, at] * times.scale[_index(client)])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _short(times: Times, client: int) -> bool:
+    """Whether the stream of ``client`` has to be refilled before the next round."""
+    row = _index(times.row[_index(client)])
+    return bool(times.filled[row] - times.used[row] < times.least)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _furthest_behind(pool: NDArray[np.uint32], size: int, turns: Turns, finisher: int) -> int:
+    """Whose turn it is among the idle clients and ``finisher``, who takes the other's place."""
+    if size == 0 or _earlier(turns, finisher, pool[0]):
+        return finisher
+    chosen = pool[0]
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= size:
+            break
+        if child + 1 < size and _earlier(turns, pool[child + 1], pool[child]):
+            child += 1
+        if _earlier(turns, finisher, pool[child]):
+            break
+        pool[parent] = pool[child]
+        parent = child
+    pool[parent] = finisher
+    return int(chosen)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _earlier(turns: Turns, a: int, b: int) -> bool:
+    due_a = (turns.sent[a] + 0.5) * turns.interval[a]
+    due_b = (turns.sent[b] + 0.5) * turns.interval[b]
+    return bool(due_a < due_b or (due_a == due_b and a < b))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

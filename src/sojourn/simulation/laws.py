@@ -1,16 +1,31 @@
 """Service-time laws: the shape of a client's service time around its mean 1/mu."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidInput, UnknownName
+from sojourn.extensions import from_table, is_extension, to_table
 from sojourn.types import FloatArray
 
 Draw = Callable[..., FloatArray]
+
+
+@runtime_checkable
+class ServiceLaw(Protocol):
+    """What the simulator needs of a law; a law of one's own is any value that has these two."""
+
+    @property
+    def name(self) -> str:
+        """What configuration calls it."""
+
+    def sample(self, random: np.random.Generator, size: int) -> FloatArray:
+        """``size`` service times of mean 1."""
 
 
 class _Row(NamedTuple):
@@ -72,7 +87,7 @@ class Law:
     hyperexponential          scv = 4      two exponentials, balanced means; variance scv > 1
     weibull                   shape = 0.5  heavier than exponential below 1, lighter above
     pareto                    shape = 2.5  power-law tail; shape > 1 so that the mean is finite
-    trace                                  observed durations (``read_trace``), rescaled to mean 1
+    trace                                  observed durations: `Trace`, read by ``read_trace``
     ========================  ===========  =======================================================
 
     >>> Law("lognormal", sigma=0.5)
@@ -83,13 +98,13 @@ class Law:
 
     name: str
     parameters: tuple[tuple[str, float], ...]
-    observed: tuple[tuple[float, ...], ...]
 
     def __init__(self, name: str, **parameters: float) -> None:
         if name not in _LAWS:
             if name == "trace":
                 raise InvalidInput(
-                    "the law 'trace' needs observed durations: read them with read_trace"
+                    "the law 'trace' needs observed durations: read them with read_trace, or give "
+                    "Trace(durations)"
                 )
             raise UnknownName("law", name, LAW_NAMES)
         row = _LAWS[name]
@@ -101,51 +116,101 @@ class Law:
             _check_parameter(name, key, value, row)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "parameters", tuple(values.items()))
-        object.__setattr__(self, "observed", ())
 
-    @classmethod
-    def from_durations(cls, observed: "list[list[float]]") -> "Law":
-        """Draw from observed durations, one list per class of the fleet (or one for all classes).
-
-        Each list is rescaled to mean 1, so the fleet's service rates keep setting the speed.
-        """
-        law = object.__new__(cls)
-        for number, durations in enumerate(observed, start=1):
-            values = np.asarray(durations, dtype=np.float64)
-            if values.size == 0 or not np.all(np.isfinite(values) & (values > 0)):
-                raise InvalidInput(
-                    f"the durations of class {number} must be positive numbers, at least one"
-                )
-        object.__setattr__(law, "name", "trace")
-        object.__setattr__(law, "parameters", ())
-        object.__setattr__(
-            law,
-            "observed",
-            tuple(tuple((np.asarray(d) / np.mean(d)).tolist()) for d in observed),
-        )
-        return law
-
-    def draw(self, random: np.random.Generator, size: int) -> FloatArray:
-        """``size`` service times of mean 1; for a trace, uniform numbers that pick observations."""
-        if self.name == "trace":
-            return random.random(size)
+    def sample(self, random: np.random.Generator, size: int) -> FloatArray:
+        """``size`` service times of mean 1."""
         return _LAWS[self.name].draw(random, size, **dict(self.parameters))
 
     def __str__(self) -> str:
-        if self.name == "trace":
-            return f"trace({sum(map(len, self.observed))} durations)"
         inner = ", ".join(f"{key}={value:g}" for key, value in self.parameters)
         return f"{self.name}({inner})" if inner else self.name
 
     def __repr__(self) -> str:
-        if self.name == "trace":
-            return f"Law({self})"
         return ", ".join([f"Law('{self.name}'", *(f"{k}={v:g}" for k, v in self.parameters)]) + ")"
 
 
-def as_law(law: "str | Law") -> Law:
-    """A law by name with its usual parameter, or the law given."""
-    return law if isinstance(law, Law) else Law(law)
+@dataclass(frozen=True, init=False)
+class Trace:
+    """Observed durations, drawn from with replacement and rescaled to mean 1.
+
+    The trace gives the shape of the service times and the fleet the speed; ``mean`` is what the
+    durations were divided by.
+
+    >>> Trace([1.0, 2.0, 3.0])
+    Trace(3 durations, mean 2)
+    """
+
+    durations: tuple[float, ...]
+    mean: float
+
+    def __init__(self, durations: ArrayLike) -> None:
+        values = np.asarray(durations, dtype=np.float64)
+        if values.ndim != 1 or not values.size or not np.all(np.isfinite(values) & (values > 0)):
+            raise InvalidInput("the durations of a trace must be positive numbers, at least one")
+        object.__setattr__(self, "durations", tuple(values.tolist()))
+        object.__setattr__(self, "mean", float(np.mean(values)))
+
+    @property
+    def name(self) -> str:
+        return "trace"
+
+    def sample(self, random: np.random.Generator, size: int) -> FloatArray:
+        """``size`` of the durations, divided by their mean."""
+        relative = np.array(self.durations) / self.mean
+        return np.asarray(relative[(random.random(size) * relative.size).astype(np.int64)])
+
+    def __str__(self) -> str:
+        return f"trace({len(self.durations)} durations)"
+
+    def __repr__(self) -> str:
+        return f"Trace({len(self.durations)} durations, mean {self.mean:.4g})"
+
+
+Laws = str | Mapping[str, Any] | ServiceLaw | Sequence[Any]
+"""A law by name, as a table or as it is; or a list of such, one per class of the fleet."""
+
+
+def as_laws(given: Laws, where: str = "law", folder: Path | None = None) -> tuple[ServiceLaw, ...]:
+    """One law for all clients, or one per class of the fleet.
+
+    >>> as_laws(["deterministic", {"name": "lognormal", "sigma": 0.5}])
+    (Law('deterministic'), Law('lognormal', sigma=0.5))
+    """
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        if not given:
+            raise InvalidInput(f"{where}: a list of laws needs one law per class of the fleet")
+        return tuple(_law(one, where, folder) for one in given)
+    return (_law(given, where, folder),)
+
+
+def law_to_table(law: ServiceLaw) -> dict[str, Any]:
+    """What `as_laws` reads back.
+
+    >>> law_to_table(Law("pareto"))
+    {'name': 'pareto', 'shape': 2.5}
+    """
+    if isinstance(law, Law):
+        return {"name": law.name, **dict(law.parameters)}
+    if isinstance(law, Trace):
+        return {"name": law.name, "durations": list(law.durations)}
+    return to_table(law, {})
+
+
+def _law(given: Any, where: str, folder: Path | None) -> ServiceLaw:
+    if isinstance(given, str | Mapping):
+        parameters: dict[str, Any] = {"name": given} if isinstance(given, str) else dict(given)
+        name = parameters.pop("name", None)
+        if not isinstance(name, str):
+            raise InvalidInput(f"{where}: a table must have a 'name', such as lognormal")
+        if is_extension(name):
+            given = from_table({"name": name, **parameters}, {}, "law", where=where, folder=folder)
+        elif name == "trace" and "durations" in parameters:
+            given = Trace(parameters["durations"])
+        else:
+            given = Law(name, **parameters)
+    if not isinstance(given, ServiceLaw):
+        raise InvalidInput(f"{where}: a law must have a name and a method 'sample': {given!r}")
+    return given
 
 
 def _check_parameter(law: str, key: str, value: float, row: _Row) -> None:

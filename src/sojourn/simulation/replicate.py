@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from sojourn.simulation.estimates import (
     mean_estimate,
     ratio_estimate,
 )
-from sojourn.simulation.laws import Law
 from sojourn.simulation.moments import class_moments
+from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
-from sojourn.simulation.starts import Start
 from sojourn.simulation.streams import Seed, seed_sequence
 from sojourn.types import FloatArray
 
@@ -30,24 +29,22 @@ MOST_CLASSES_FOR_GRADIENT = 200
 
 def replicate(
     network: Network,
+    scenario: Scenario | None = None,
     *,
     replicates: int = 20,
     rounds: int | None = None,
     time: float | None = None,
-    law: str | Law = "exponential",
-    policy: str = "routed",
-    start: Start | None = None,
-    work: float = 1.0,
     warm_up: int = 0,
     seed: Seed = 0,
     workers: int | None = None,
     progress: bool | None = None,
+    **parts: Any,
 ) -> Estimates:
     r"""Simulate ``replicates`` times, independently, and estimate with standard errors.
 
     Each replicate runs for ``rounds`` or ``time`` as in ``simulate``, leaving out its first ``warm_up``
-    rounds; it starts from a ``stationary`` draw if the policy is routed, else ``spread``, unless
-    ``start`` says otherwise. Its random stream is spawned from ``seed``, so the result does not depend on the number
+    rounds, in ``scenario`` or one made of its parts by name (law, policy, start, work); without
+    either it starts from a ``stationary`` draw if the policy is routed, else ``spread``. Its random stream is spawned from ``seed``, so the result does not depend on the number
     of ``workers`` (threads; the kernels release Python's lock). ``progress`` shows a bar on standard error;
     by default only on a terminal. The gradient estimator is skipped above 200 classes.
 
@@ -71,20 +68,19 @@ def replicate(
         entropy=sequence.entropy, spawn_key=sequence.spawn_key, pool_size=sequence.pool_size
     ).spawn(replicates)
 
-    begin = ("stationary" if policy == "routed" else "spread") if start is None else start
-    with_gradient = policy == "routed" and network.fleet.classes <= MOST_CLASSES_FOR_GRADIENT
+    if scenario is None:
+        chosen = Scenario(**parts)
+        if parts.get("start") is None and chosen.policy.routes:
+            chosen = Scenario(**{**parts, "start": "stationary"})
+    elif parts:
+        raise InvalidInput(f"give a scenario or its parts ({', '.join(parts)}), not both")
+    else:
+        chosen = scenario
+    routes, classes = chosen.policy.routes, network.fleet.classes
+    with_gradient = routes and classes <= MOST_CLASSES_FOR_GRADIENT
 
     def one(child: np.random.SeedSequence) -> _Summary:
-        schedule = simulate(
-            network,
-            rounds=rounds,
-            time=time,
-            law=law,
-            policy=policy,
-            start=begin,
-            work=work,
-            seed=child,
-        )
+        schedule = simulate(network, chosen, rounds=rounds, time=time, seed=child)
         if schedule.rounds <= warm_up:
             raise InvalidInput(
                 f"a replicate completed {schedule.rounds} rounds, which leaves none after a "

@@ -1,30 +1,33 @@
 """A simulation in progress: the state of the network and the random numbers still to use."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.errors import InvalidInput, UnknownName
+from sojourn.dispatch import Idle, NeverQueue, Policy, Routed, Shuffled, Synchronous
+from sojourn.floor import target_rates
 from sojourn.network import Network
 from sojourn.simulation import events, memoryless
 from sojourn.simulation.alias import alias_table, routed_clients
-from sojourn.simulation.laws import Law
+from sojourn.simulation.plain import PlainRun
 from sojourn.simulation.queues import empty_queues, in_flight
-from sojourn.simulation.starts import Start, first_clients, start_name
+from sojourn.simulation.scenario import Scenario
+from sojourn.simulation.starts import first_clients
 from sojourn.simulation.streams import BLOCK, Seed, Stream, generators
+from sojourn.simulation.units import Units
 from sojourn.types import FloatArray, IntArray
 
-_POLICY_CODES = {
-    "routed": events.ROUTED,
-    "finisher": events.FINISHER,
-    "idle": events.IDLE,
-    "shuffled": events.ROUTED,
-    "synchronous": events.SYNCHRONOUS,
+_COMPILED: dict[type[Policy], int] = {
+    Routed: events.ROUTED,
+    NeverQueue: events.NEVER_QUEUE,
+    Idle: events.IDLE,
+    Shuffled: events.ROUTED,
+    Synchronous: events.SYNCHRONOUS,
 }
-
-POLICIES = tuple(_POLICY_CODES)
+"""The policies that the event kernel knows, by its code for them."""
 
 
 class Run(Protocol):
@@ -44,30 +47,29 @@ class Run(Protocol):
         """The client and the dispatch round of every task that has not completed."""
 
 
-def start_run(
-    network: Network, *, law: Law, policy: str, start: Start, work: float, seed: Seed
-) -> Run:
+def start_run(network: Network, scenario: Scenario, *, seed: Seed) -> Run:
     """A run at time 0, with the kernel that suits its law and policy."""
-    _check_policy(network, policy, start)
-    random = generators(seed, 4)
-    if law.name == "exponential" and policy == "routed":
-        return _MemorylessRun(network, start, work, random)
-    return _EventRun(network, law, policy, start, work, random)
+    scenario.check(network)
+    policy = type(scenario.policy)
+    if policy is Routed and scenario.is_exponential and not scenario.paired:
+        return _MemorylessRun(network, scenario, seed)
+    if policy in _COMPILED:
+        return _EventRun(network, scenario, seed)
+    return PlainRun(network, scenario, seed)
 
 
 class _MemorylessRun:
-    def __init__(
-        self, network: Network, start: Start, work: float, random: list[np.random.Generator]
-    ) -> None:
-        starting, service, dispatch, picking = random
-        rates = network.fleet.expand(network.fleet.service_rates) / work
+    def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
+        starting, service, dispatch, picking = generators(seed, 4)
+        rates = network.fleet.expand(network.fleet.service_rates) / scenario.work
         self._queues = empty_queues(network.size, network.concurrency)
         self._busy = memoryless.buckets(rates)
         self._now = 0.0
         self._picks = Stream(picking.random)
         self._gaps = Stream(service.standard_exponential)
         self._targets = _routed_stream(network, dispatch)
-        memoryless.place(self._queues, self._busy, first_clients(network, start, starting))
+        first = first_clients(network, scenario.start, network.concurrency, starting)
+        memoryless.place(self._queues, self._busy, first)
 
     def advance(
         self,
@@ -77,8 +79,7 @@ class _MemorylessRun:
         sent: IntArray,
         time: FloatArray,
     ) -> tuple[int, bool]:
-        written, ended = 0, False
-        while written < client.size and not ended:
+        def further(start: int) -> tuple[int, bool]:
             for stream in (self._picks, self._gaps, self._targets):
                 stream.ensure(1)
             cursor = np.array([self._picks.used, self._targets.used])
@@ -91,56 +92,66 @@ class _MemorylessRun:
                 cursor,
                 self._now,
                 limit,
-                done + written,
-                client[written:],
-                sent[written:],
-                time[written:],
+                done + start,
+                client[start:],
+                sent[start:],
+                time[start:],
             )
             self._picks.used = self._gaps.used = int(cursor[0])
             self._targets.used = int(cursor[1])
-            written += more
-        return written, ended
+            return more, ended
+
+        return _until_full(client.size, further)
 
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
         return in_flight(self._queues)
 
 
 class _EventRun:
-    def __init__(
-        self,
-        network: Network,
-        law: Law,
-        policy: str,
-        start: Start,
-        work: float,
-        random: list[np.random.Generator],
-    ) -> None:
-        starting, service, dispatch, choosing = random
-        n, m = network.size, network.concurrency
-        self._policy = _POLICY_CODES[policy]
+    def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
+        starting, _, dispatch, choosing = generators(seed, 4)
+        policy = scenario.policy
+        n, m = network.size, policy.in_flight(network)
+        self._code = _COMPILED[type(policy)]
         self._queues = empty_queues(n, m)
         self._heap = events.empty_heap(min(n, m))
-        self._service = _service(network, law, work)
-        self._needed = max(2, m) if policy == "synchronous" else 2
+        cohorts = isinstance(policy, Synchronous)
+        self._needed = max(2, m) if cohorts else 2
         block = max(BLOCK, m)
-        self._units = Stream(lambda size: law.draw(service, size), block=block)
+        self._units = Units(
+            network,
+            scenario.laws,
+            work=scenario.work,
+            own=scenario.paired,
+            block=block,
+            least=2 if scenario.paired else self._needed,
+            seed=seed,
+        )
         self._choices = Stream(choosing.random, block=block)
-        shuffled = policy == "shuffled"
+        shuffled = isinstance(policy, Shuffled)
         self._targets = (_shuffled_stream if shuffled else _routed_stream)(network, dispatch)
         self._pool = np.arange(n, dtype=np.uint32)
-        if policy != "synchronous":
-            if shuffled and start_name(start) == "spread":
+        self._turns = _turns(network) if isinstance(policy, NeverQueue) else _NO_TURNS
+        if not cohorts:
+            if shuffled and scenario.start == "spread":
                 clients = self._targets.take(m).astype(np.int64)
             else:
-                clients = first_clients(network, start, starting)
+                clients = first_clients(network, scenario.start, m, starting)
             self._place(clients)
 
-    def _place(self, clients: IntArray) -> None:
-        self._units.ensure(clients.size)
-        self._units.used += events.place(
-            self._queues, self._heap, self._service, clients, self._units.values[self._units.used :]
+    @property
+    def _times(self) -> events.Times:
+        units = self._units
+        return events.Times(
+            units.scale, units.row, units.values, units.used, units.filled, units.least
         )
+
+    def _place(self, clients: IntArray) -> None:
+        events.place(self._queues, self._heap, self._times, clients)
         idle = np.setdiff1d(self._pool, clients.astype(np.uint32))
+        if self._turns.interval.size:
+            np.add.at(self._turns.sent, clients, 1)
+            idle = idle[np.argsort(self._turns.interval[idle], kind="stable")]  # a heap, sorted
         self._pool[: idle.size] = idle
         self._heap.state[2] = idle.size
 
@@ -152,76 +163,51 @@ class _EventRun:
         sent: IntArray,
         time: FloatArray,
     ) -> tuple[int, bool]:
-        written, ended = 0, False
-        while written < client.size and not ended:
-            self._units.ensure(self._needed)
+        def further(start: int) -> tuple[int, bool]:
+            self._units.refill()
             self._targets.ensure(1)
             self._choices.ensure(self._needed)
-            cursor = np.array([self._units.used, self._targets.used, self._choices.used])
+            cursor = np.array([self._targets.used, self._choices.used])
             more, ended = events.advance(
-                self._policy,
+                self._code,
                 self._queues,
                 self._heap,
-                self._service,
+                self._times,
                 self._pool,
-                self._units.values,
+                self._turns,
                 self._targets.values,
                 self._choices.values,
                 cursor,
                 limit,
-                done + written,
-                client[written:],
-                sent[written:],
-                time[written:],
+                done + start,
+                client[start:],
+                sent[start:],
+                time[start:],
             )
-            self._units.used, self._targets.used, self._choices.used = map(int, cursor)
-            written += more
-        return written, ended
+            self._targets.used, self._choices.used = map(int, cursor)
+            return more, ended
+
+        return _until_full(client.size, further)
 
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
         return in_flight(self._queues)
 
 
-def _check_policy(network: Network, policy: str, start: Start) -> None:
-    if policy not in _POLICY_CODES:
-        raise UnknownName("policy", policy, POLICIES)
-    n, m = network.size, network.concurrency
-    name = start_name(start)
-    if policy in ("idle", "synchronous") and m > n:
-        raise InvalidInput(
-            f"the policy '{policy}' gives a client one task at a time, so concurrency must be at "
-            f"most the number of clients, {n}; it is {m}"
-        )
-    if policy != "routed" and name == "stationary":
-        raise InvalidInput(
-            f"the stationary start is known for the policy 'routed' only; for '{policy}' start "
-            "from 'spread' and leave out a warm-up"
-        )
-    if policy == "synchronous" and name == "given":
-        raise InvalidInput("the policy 'synchronous' draws its first cohort; leave out start")
-    if policy == "idle" and name == "given" and np.max(np.asarray(start)) > 1:
-        raise InvalidInput("the policy 'idle' starts with at most one task per client")
+def _until_full(size: int, further: Callable[[int], tuple[int, bool]]) -> tuple[int, bool]:
+    """Call ``further(written)`` until ``size`` rounds are written or the time is over."""
+    written, ended = 0, False
+    while written < size and not ended:
+        more, ended = further(written)
+        written += more
+    return written, ended
 
 
-def _service(network: Network, law: Law, work: float) -> events.Service:
-    fleet = network.fleet
-    classes = np.repeat(network.parents, fleet.counts)
-    lists, whole = law.observed, int(network.parents[-1]) + 1
-    if lists and len(lists) not in (1, whole):
-        raise InvalidInput(
-            f"a trace needs durations for every class of the fleet, or one list for all: the "
-            f"fleet has {whole} classes, the trace {len(lists)} lists"
-        )
-    if len(lists) == 1:
-        lists = lists * whole
-    sizes = np.array([len(durations) for durations in lists], dtype=np.int64)
-    first = np.cumsum(sizes) - sizes
-    return events.Service(
-        work / fleet.expand(fleet.service_rates),
-        np.array([value for durations in lists for value in durations], dtype=np.float64),
-        first[classes] if lists else first,
-        sizes[classes] if lists else sizes,
-    )
+_NO_TURNS = events.Turns(np.zeros(0), np.zeros(0, dtype=np.int64))
+
+
+def _turns(network: Network) -> events.Turns:
+    rates = target_rates(network.fleet, network.concurrency)
+    return events.Turns(network.fleet.expand(1.0 / rates), np.zeros(network.size, dtype=np.int64))
 
 
 def _routed_stream(network: Network, random: np.random.Generator) -> "Stream[np.uint32]":

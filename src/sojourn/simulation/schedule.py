@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
+from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.storage import ScheduleWriter, read_fields
 from sojourn.simulation.streams import Seed
 from sojourn.types import FloatArray, IntArray
@@ -38,10 +39,7 @@ class Schedule:
     pending_client: NDArray[np.int32]
     pending_dispatched: IntArray
     network: Network
-    law: str
-    policy: str
-    start: str
-    work: float
+    scenario: Scenario
     seed: Seed
     horizon: float | None = None
 
@@ -49,6 +47,16 @@ class Schedule:
     def rounds(self) -> int:
         """The number of completed tasks."""
         return int(self.client.size)
+
+    @property
+    def in_flight(self) -> int:
+        """How many tasks are in flight: m, or fewer if the policy keeps some back."""
+        return self.scenario.policy.in_flight(self.network)
+
+    @property
+    def shares(self) -> FloatArray | None:
+        """Every client's share of the completions in the long run, ``(n,)``; ``None``: unknown."""
+        return self.scenario.policy.shares(self.network)
 
     @property
     def relative_delay(self) -> IntArray:
@@ -107,10 +115,7 @@ class Schedule:
                 self.pending_client,
                 self.pending_dispatched,
                 network=self.network,
-                law=self.law,
-                policy=self.policy,
-                start=self.start,
-                work=self.work,
+                scenario=self.scenario,
                 seed=self.seed,
                 horizon=self.horizon,
             )

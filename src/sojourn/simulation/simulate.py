@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
-from sojourn.simulation.laws import Law, as_law
 from sojourn.simulation.runs import Run, start_run
+from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.schedule import Schedule
-from sojourn.simulation.starts import Start, start_name
 from sojourn.simulation.storage import ScheduleWriter
 from sojourn.simulation.streams import Seed, seed_sequence
 from sojourn.types import FloatArray, IntArray
@@ -23,28 +22,22 @@ CHUNK = 1 << 20
 
 def simulate(
     network: Network,
+    scenario: Scenario | None = None,
     *,
     rounds: int | None = None,
     time: float | None = None,
-    law: str | Law = "exponential",
-    policy: str = "routed",
-    start: Start = "spread",
-    work: float = 1.0,
     seed: Seed = 0,
     folder: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    **parts: Any,
 ) -> Schedule:
     r"""Simulate who finishes when, for a number of ``rounds`` or for a virtual ``time``.
 
     Client i serves its tasks first in, first out, one at a time, each in ``work`` times a service time of
-    mean :math:`1/\mu_i` and shape ``law`` (see ``Law``). At each completion one task is dispatched:
-
-    * ``routed``: to a client drawn from the routing, busy or not (the paper);
-    * ``finisher``: to the client that has just finished;
-    * ``idle``: to a client drawn uniformly among the idle ones (needs m <= n);
-    * ``shuffled``: clients follow a fresh random permutation every n dispatches, the first m included;
-    * ``synchronous``: a cohort of m distinct clients, drawn uniformly, when the last of the cohort before
-      has finished (needs m <= n).
+    mean :math:`1/\mu_i` and shape ``law`` (see ``Law``). At each completion one task is dispatched, as
+    ``policy`` says (see `sojourn.dispatch`): ``routed``, ``never-queue``, ``idle``, ``shuffled``,
+    ``synchronous``, or one's own. These four and ``start`` are the parts of a ``scenario``; give
+    that, or the parts by their names.
 
     ``start`` is ``"spread"`` (round-robin, m/n tasks per client), ``"stationary"`` (an exact draw
     from the product form, for exponential service; for other laws, where it is unknown, the same
@@ -53,7 +46,8 @@ def simulate(
     constant memory, and comes back memory-mapped; ``progress`` is then called now and then with the
     rounds done and the rounds expected in all.
 
-    Cost per round: constant for exponential routed, O(log min(n, m)) otherwise.
+    Cost per round: constant for exponential routed, O(log min(n, m)) otherwise; for a policy of one's
+    own, which is called from Python, some microseconds.
     Paper: Section 2.3, Algorithm 1.
 
     >>> from sojourn.network import built_in_fleet, uniform_routing
@@ -62,18 +56,16 @@ def simulate(
     >>> bool(schedule.rounds > 500 and schedule.time[-1] <= 3000.0)
     True
     """
-    chosen = as_law(law)
+    if scenario is None:
+        scenario = Scenario(**parts)
+    elif parts:
+        raise InvalidInput(f"give a scenario or its parts ({', '.join(parts)}), not both")
     _check_horizon(rounds, time)
-    if not (math.isfinite(work) and work > 0):
-        raise InvalidInput(f"work must be positive and finite; it is {work!r}")
     seed_sequence(seed)
-    run = start_run(network, law=chosen, policy=policy, start=start, work=work, seed=seed)
+    run = start_run(network, scenario, seed=seed)
     about: dict[str, Any] = {
         "network": network,
-        "law": str(chosen),
-        "policy": policy,
-        "start": start_name(start),
-        "work": float(work),
+        "scenario": scenario,
         "seed": seed,
         "horizon": None if time is None else float(time),
     }

@@ -22,35 +22,31 @@ def start_name(start: Start) -> str:
     return start
 
 
-def first_clients(network: Network, start: Start, random: np.random.Generator) -> IntArray:
-    """The client of each of the first m tasks, shape ``(m,)``.
+def first_clients(
+    network: Network, start: Start, tasks: int, random: np.random.Generator
+) -> IntArray:
+    """The client of each of the first tasks, shape ``(tasks,)``.
 
     ``"spread"`` deals the tasks out round-robin (client 0, 1, ..., n-1, 0, ...); ``"stationary"`` draws
     the state from the product form; anything else is the number of tasks of each client, shape ``(n,)``.
     """
     name = start_name(start)
-    n, m = network.size, network.concurrency
+    n = network.size
     if name == "spread":
-        return np.arange(m, dtype=np.int64) % n
-    state = stationary_state(network, random) if name == "stationary" else _given(network, start)
+        return np.arange(tasks, dtype=np.int64) % n
+    state = stationary_state(network, random) if name == "stationary" else _given(n, start, tasks)
     return np.repeat(np.arange(n, dtype=np.int64), state)
 
 
-def _given(network: Network, start: Start) -> IntArray:
-    n, m = network.size, network.concurrency
-    try:
-        state = np.asarray(start, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(
-            "start must be 'spread', 'stationary' or the number of tasks of each client"
-        ) from error
+def _given(n: int, start: Start, tasks: int) -> IntArray:
+    state = np.asarray(start, dtype=np.float64)
     if state.shape != (n,) or not np.all((state >= 0) & (state == np.floor(state))):
         raise InvalidInput(
             f"a start of one's own must be {n} whole numbers, the tasks of each client at time 0; "
             f"its shape is {state.shape}"
         )
-    if state.sum() != m:
+    if state.sum() != tasks:
         raise InvalidInput(
-            f"a start of one's own must hold concurrency = {m} tasks; it holds {state.sum():g}"
+            f"a start of one's own must hold concurrency = {tasks} tasks; it holds {state.sum():g}"
         )
     return state.astype(np.int64)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.network import Network
 from sojourn.provenance import provenance
+from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.streams import Seed, seed_from_record, seed_record
 from sojourn.types import IntArray
 
@@ -69,10 +70,7 @@ class ScheduleWriter:
         pending_dispatched: IntArray,
         *,
         network: Network,
-        law: str,
-        policy: str,
-        start: str,
-        work: float,
+        scenario: Scenario,
         seed: Seed,
         horizon: float | None,
     ) -> None:
@@ -89,14 +87,11 @@ class ScheduleWriter:
         settings = {
             "format": FORMAT,
             "rounds": self._rounds,
-            "law": law,
-            "policy": policy,
-            "start": start,
-            "work": work,
+            "scenario": scenario.to_table(),
             "seed": seed_record(seed),
             "horizon": horizon,
             "network": network.to_table(),
-            "provenance": provenance(law=law, policy=policy, start=start, seed=seed_record(seed)),
+            "provenance": provenance(seed=seed_record(seed)),
         }
         (self._temporary / _SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
         self._temporary.chmod(0o755)
@@ -150,14 +145,15 @@ def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
     arrays = {name: _mapped(path / f"{name}.npy", name) for name in _ARRAYS}
     try:
         network = Network.from_table(settings["network"], f"{path / _SETTINGS}: network")
-        fields = {key: settings[key] for key in ("law", "policy", "start", "work", "horizon")}
+        scenario = Scenario.from_table(settings["scenario"])
+        horizon = settings["horizon"]
         seed = seed_from_record(settings["seed"])
         rounds = settings["rounds"]
     except (KeyError, TypeError) as error:
         raise InvalidFile(f"{path / _SETTINGS}: the entry {error} is missing or wrong") from error
     if any(arrays[name].shape != (rounds,) for name in _GROWING):
         raise InvalidFile(f"{folder}: the arrays do not have the {rounds} rounds it should have")
-    return {**arrays, **fields, "network": network, "seed": seed}
+    return {**arrays, "network": network, "scenario": scenario, "seed": seed, "horizon": horizon}
 
 
 def _mapped(path: Path, name: str) -> NDArray[Any]:

@@ -81,3 +81,20 @@ def seed_from_record(record: Any) -> Seed:
             entropy=record["entropy"], spawn_key=tuple(record["spawn-key"])
         )
     return int(record)
+
+
+def substreams(seed: Seed, place: int, number: int) -> list[np.random.Generator]:
+    """``number`` independent generators below the one at ``place`` of `generators`."""
+    sequence = seed_sequence(seed)
+    return [
+        np.random.Generator(
+            np.random.SFC64(
+                np.random.SeedSequence(
+                    entropy=sequence.entropy,
+                    spawn_key=(*sequence.spawn_key, place, i),
+                    pool_size=sequence.pool_size,
+                )
+            )
+        )
+        for i in range(number)
+    ]

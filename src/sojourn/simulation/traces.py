@@ -7,14 +7,14 @@ from pathlib import Path
 
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.network import Fleet
-from sojourn.simulation.laws import Law
+from sojourn.simulation.laws import Trace
 
 
-def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> Law:
-    """Durations observed, in a column ``duration``, as a law to draw from with replacement.
+def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
+    """Durations observed, in a column ``duration``, as laws to draw from with replacement.
 
     A column ``class`` says to which class of the fleet each belongs, by name or number (from 1);
-    without it all classes share the durations. Each class is rescaled so that its mean stays
+    without it all classes share the durations, and one law. Each class is rescaled so that its mean stays
     1/mu: the trace gives the shape, the fleet the speed. A missing, negative or unreadable duration
     raises ``InvalidFile`` with its line.
     """
@@ -45,7 +45,7 @@ def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> Law:
         if not durations:
             whom = f" for {labels[k]}" if by_class else ""
             raise InvalidFile(f"{path}: there are no durations{whom}")
-    return Law.from_durations(observed)
+    return tuple(Trace(durations) for durations in observed)
 
 
 def _class_index(field: str, labels: list[str], where: str) -> int:

@@ -65,16 +65,7 @@ def schedule_of(
     time: float | None = None,
 ) -> Schedule:
     """Who finishes when under a strategy of an experiment."""
-    return simulate(
-        strategy.network,
-        rounds=rounds,
-        time=time,
-        law=strategy.law,
-        policy=strategy.policy,
-        start=experiment.start,
-        work=strategy.rule.local_steps,
-        seed=seed,
-    )
+    return simulate(strategy.network, strategy.scenario, rounds=rounds, time=time, seed=seed)
 
 
 def run_cell(

@@ -44,6 +44,7 @@ class Experiment:
     problem_digest: str | None = None
     batch_size: int = 32
     start: str = "spread"
+    paired: bool = False
     targets: tuple[float, ...] = (0.5, 0.8)
     evaluate_every: int | None = None
     batched: bool | None = None
@@ -76,6 +77,7 @@ class Experiment:
             "time": self.time,
             "rounds": self.rounds,
             "start": self.start,
+            "paired": self.paired or None,
             "seeds": list(self.seeds),
             "pilot-seeds": len(self.pilot_seeds) or None,
             "targets": list(self.targets),
@@ -107,7 +109,8 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
     seeds = _seeds(table)
     pilots = _count(table, "pilot-seeds", 1)
     data_dir = table.take("data-dir", str, default=None)
-    strategies = read_strategies(table, fleet, folder, start=values["start"])
+    common = {"start": values["start"], "paired": values["paired"]}
+    strategies = read_strategies(table, fleet, folder, common)
     table.close()
     candidates = {len(strategy.learning_rates) for strategy in strategies}
     if len(candidates) > 1:
@@ -159,6 +162,7 @@ def _scalars(table: Table) -> dict[str, Any]:
         "rounds": rounds,
         "problem": problem,
         "start": start,
+        "paired": table.take("paired", bool, default=False),
         "problem_digest": table.take("problem-digest", str, default=None),
         "targets": _targets(table),
         "evaluate_every": _count(table, "evaluate-every", None),

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sojourn.config import Table
+from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.network import ROUTINGS, Fleet, Network, named_routing
 from sojourn.planning import Plan
 from sojourn.rules import Rule, check_rule, rule_from_table, rule_to_table
-from sojourn.simulation.laws import Law
-from sojourn.simulation.runs import POLICIES
+from sojourn.simulation.scenario import Scenario
+from sojourn.simulation.laws import as_laws
 from sojourn.simulation.simulate import simulate
 
 Result = TypeVar("Result")
@@ -25,8 +26,8 @@ class Strategy:
     """One of the things compared: a routing (or a plan), a rule, a concurrency, learning rates.
 
     ``routing`` is as it was given: a name, numbers per class, or the path of a plan, whose file is
-    then kept as ``plan_text``; ``network`` holds what it means. Both matter only if the ``policy``
-    is ``"routed"``. Of several ``learning_rates`` the best on pilot seeds is used.
+    then kept as ``plan_text``; ``network`` holds what it means. Both matter only if the policy of
+    the ``scenario`` routes. Of several ``learning_rates`` the best on pilot seeds is used.
     """
 
     name: str
@@ -34,8 +35,7 @@ class Strategy:
     network: Network
     rule: Rule
     learning_rates: tuple[float, ...]
-    law: Law
-    policy: str
+    scenario: Scenario
     plan_text: str | None = None
 
     @property
@@ -45,15 +45,19 @@ class Strategy:
 
 
 def read_strategies(
-    table: Table, fleet: Fleet, folder: Path, *, start: str = "spread"
+    table: Table, fleet: Fleet, folder: Path, common: Mapping[str, Any]
 ) -> tuple[Strategy, ...]:
-    """All strategies in an experiment's table, which also holds what they have in common."""
+    """All strategies in an experiment's table, which also holds what they have in common.
+
+    ``common`` is what the experiment says of every scenario: ``start`` and ``paired``.
+    """
     defaults = {
         "concurrency": table.take("concurrency", int, default=None),
         "learning-rate": table.take("learning-rate", (float, list), default=None),
         "rule": table.take("rule", (str, dict), default="generalized-async-sgd"),
-        "law": table.take("law", (str, dict), default="exponential"),
-        "policy": table.take("policy", str, default=None),
+        "law": table.take("law", (str, dict, list), default="exponential"),
+        "policy": table.take("policy", (str, dict), default=None),
+        **common,
     }
     entries = []
     for routing in table.take("strategies", list, default=[]):
@@ -71,7 +75,7 @@ def read_strategies(
         )
     strategies = tuple(_strategy(entry, defaults, fleet, folder) for entry in entries)
     for entry, strategy in zip(entries, strategies, strict=True):
-        said(entry.where, _first_round, strategy, start)
+        said(entry.where, _first_round, strategy)
     slugs = [strategy.slug for strategy in strategies]
     for strategy in strategies:
         if slugs.count(strategy.slug) > 1:
@@ -87,8 +91,16 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
     given = table.take("routing", (str, list), default=None)
     routing = "uniform" if given is None else given
     rule = _rule(table, defaults["rule"])
-    policy = table.take("policy", str, default=defaults["policy"] or rule.policy)
+    policy = said(
+        where,
+        as_policy,
+        table.take("policy", (str, dict), default=defaults["policy"] or rule.policy),
+        f"{where}: policy",
+        folder,
+    )
     said(where, _check_policy, rule, policy, given)
+    law = table.take("law", (str, dict, list), default=defaults["law"])
+    scenario = said(where, _scenario, law, policy, rule, defaults, folder)
     concurrency = table.take("concurrency", int, default=None)
     rates = table.take("learning-rate", (float, list), default=defaults["learning-rate"])
     if isinstance(routing, str) and routing.endswith(".toml"):
@@ -107,25 +119,34 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
         network=network,
         rule=rule,
         learning_rates=_learning_rates(rates, where),
-        law=said(where, _law, table.take("law", (str, dict), default=defaults["law"])),
-        policy=policy,
+        scenario=scenario,
         plan_text=text,
     )
     table.close()
     return strategy
 
 
-def _check_policy(rule: Rule, policy: str, routing: str | list[Any] | None) -> None:
+def _scenario(
+    law: Any, policy: Policy, rule: Rule, defaults: Mapping[str, Any], folder: Path
+) -> Scenario:
+    return Scenario(
+        law=as_laws(law, folder=folder),
+        policy=policy,
+        start=defaults["start"],
+        work=rule.local_steps,
+        paired=defaults["paired"],
+    )
+
+
+def _check_policy(rule: Rule, policy: Policy, routing: str | list[Any] | None) -> None:
     """Refuse a routing that would have no effect: strategies must differ where they say so."""
-    if policy not in POLICIES:
-        raise UnknownName("policy", policy, POLICIES)
-    check_rule(rule, policy)
-    if policy == "routed" or routing is None:
+    check_rule(rule, policy.name)
+    if policy.routes or routing is None:
         return
     plan = isinstance(routing, str) and routing.endswith(".toml")
     raise InvalidInput(
-        f"the routing {routing!r} would have no effect: with policy '{policy}'"
-        + (f", which is that of the rule '{rule.name}'," if policy == rule.policy else "")
+        f"the routing {routing!r} would have no effect: with policy '{policy.name}'"
+        + (f", which is that of the rule '{rule.name}'," if policy.name == rule.policy else "")
         + ' clients are not chosen by it. To choose them by it give policy = "routed"; or leave out '
         + (
             "the plan, and copy the concurrency and learning-rate you want from it."
@@ -135,30 +156,24 @@ def _check_policy(rule: Rule, policy: str, routing: str | list[Any] | None) -> N
     )
 
 
-def _first_round(strategy: Strategy, start: str) -> None:
+def _first_round(strategy: Strategy) -> None:
     """Simulate one round, so that what cannot be simulated is said before anything is trained."""
-    simulate(
-        strategy.network,
-        rounds=1,
-        law=strategy.law,
-        policy=strategy.policy,
-        start=start,
-        work=strategy.rule.local_steps,
-    )
+    simulate(strategy.network, strategy.scenario, rounds=1)
 
 
 def strategy_table(strategy: Strategy) -> dict[str, Any]:
     """What `read_strategies` reads back; a routing without effect is left out."""
     rates = list(strategy.learning_rates)
+    scenario = strategy.scenario.to_table()
     routing = f"plans/{strategy.slug}.toml" if strategy.plan_text else strategy.routing
     return {
         "name": strategy.name,
-        **({"routing": routing} if strategy.policy == "routed" else {}),
+        **({"routing": routing} if strategy.scenario.policy.routes else {}),
         "rule": rule_to_table(strategy.rule),
         "concurrency": strategy.network.concurrency,
         "learning-rate": rates[0] if len(rates) == 1 else rates,
-        "law": {"name": strategy.law.name, **dict(strategy.law.parameters)},
-        "policy": strategy.policy,
+        "law": scenario["law"],
+        "policy": scenario["policy"],
     }
 
 
@@ -169,14 +184,6 @@ def _rule(table: Table, default: str | dict[str, Any]) -> Rule:
     if steps is not None:
         rule["local-steps"] = steps
     return said(table.where, rule_from_table, rule, f"{table.where}: rule")
-
-
-def _law(given: str | dict[str, Any]) -> Law:
-    parameters = {"name": given} if isinstance(given, str) else dict(given)
-    name = parameters.pop("name", None)
-    if not isinstance(name, str):
-        raise InvalidInput("the table 'law' must have a 'name', such as lognormal")
-    return Law(name, **parameters)
 
 
 def _routed(routing: str | list[Any], fleet: Fleet) -> Network:

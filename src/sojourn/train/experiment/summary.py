@@ -67,11 +67,11 @@ def summarize_strategy(
     good = [history for history in histories if history.diverged_at is None]
     return {
         "name": strategy.name,
-        **({"network": strategy.network.to_table()} if strategy.policy == "routed" else {}),
+        **({"network": strategy.network.to_table()} if strategy.scenario.policy.routes else {}),
         "rule": rule_to_table(strategy.rule),
         "concurrency": strategy.network.concurrency,
-        "law": str(strategy.law),
-        "policy": strategy.policy,
+        "law": strategy.scenario.law,
+        "policy": strategy.scenario.policy.name,
         "learning_rate": learning_rate,
         "final_accuracy": mean_and_error([history.final_accuracy for history in good]),
         "mean_accuracy": mean_and_error([history.mean_accuracy for history in good]),

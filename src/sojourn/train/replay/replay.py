@@ -278,7 +278,7 @@ def _check(
             f"the problem has data for {problem.clients} clients, but the schedule is of "
             f"{schedule.network.size}: share the data among as many clients as the fleet has"
         )
-    check_rule(rule, schedule.policy)
+    check_rule(rule, schedule.scenario.policy.name)
     if not schedule.rounds:
         raise InvalidInput("the schedule is empty: no task completes in its time. Give it longer.")
     number = isinstance(learning_rate, int | float | np.number)
@@ -290,10 +290,11 @@ def _check(
         raise InvalidInput(
             f"evaluate_every must be a whole number of rounds, at least 1; it is {evaluate_every!r}"
         )
-    if schedule.work != rule.local_steps:
+    work = schedule.scenario.work
+    if work != rule.local_steps:
         raise InvalidInput(
             f"the rule takes {rule.local_steps} local steps per task, but the schedule counts "
-            f"{schedule.work:g} service times for one: simulate with work={rule.local_steps}"
+            f"{work:g} service times for one: simulate with work={rule.local_steps}"
         )
 
 
@@ -306,11 +307,11 @@ def _about(run: Replay) -> dict[str, Any]:
         "seed": run.seed,
         "rounds": schedule.rounds,
         "concurrency": schedule.network.concurrency,
-        "law": str(schedule.law),
-        "policy": schedule.policy,
-        "start": schedule.start,
+        "law": schedule.scenario.law,
+        "policy": schedule.scenario.policy.name,
+        "start": schedule.scenario.start_name,
         "schedule_seed": str(schedule.seed),
-        "work": schedule.work,
+        "work": schedule.scenario.work,
         "batch_size": run.problem.batch_size,
         "evaluate_every": run.spacing,
         "threads": torch.get_num_threads(),

@@ -1,0 +1,120 @@
+"""What a simulation assumes beside the network: laws, policy, start, work."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sojourn.dispatch import Policy, Routed, as_policy, policy_to_table
+from sojourn.errors import InvalidInput
+from sojourn.network import Network
+from sojourn.simulation.laws import Law, Laws, ServiceLaw, as_laws, law_to_table
+from sojourn.simulation.starts import Start, start_name
+
+
+@dataclass(frozen=True, init=False)
+class Scenario:
+    """How tasks are served and sent: one value from the experiment to the schedule on disk.
+
+    ``laws`` has one entry, or one per class of the (whole) fleet; a task takes ``work`` service
+    times. With ``paired`` every client draws its service times from a stream of its own, so that
+    the j-th task of a client takes the same time under every policy, routing and concurrency with
+    the same seed: differences between strategies are then due to the strategies.
+
+    >>> Scenario(law="lognormal", policy="never-queue")
+    Scenario(lognormal(sigma=1) service, never-queue dispatch, spread start)
+    """
+
+    laws: tuple[ServiceLaw, ...]
+    policy: Policy
+    start: str | tuple[int, ...]
+    work: float
+    paired: bool
+
+    def __init__(
+        self,
+        *,
+        law: Laws | None = None,
+        policy: str | Mapping[str, Any] | Policy | None = None,
+        start: Start | None = None,
+        work: float = 1.0,
+        paired: bool = False,
+    ) -> None:
+        if not (isinstance(work, int | float | np.number) and math.isfinite(work) and work > 0):
+            raise InvalidInput(f"work must be positive and finite; it is {work!r}")
+        begin: Any = "spread" if start is None else start
+        if start_name(begin) == "given":
+            try:
+                begin = tuple(np.asarray(begin, dtype=np.float64).tolist())
+            except (TypeError, ValueError) as error:
+                raise InvalidInput(
+                    "start must be 'spread', 'stationary' or the number of tasks of each client"
+                ) from error
+        object.__setattr__(self, "laws", (Law("exponential"),) if law is None else as_laws(law))
+        object.__setattr__(self, "policy", Routed() if policy is None else as_policy(policy))
+        object.__setattr__(self, "start", begin)
+        object.__setattr__(self, "work", float(work))
+        object.__setattr__(self, "paired", bool(paired))
+
+    @property
+    def law(self) -> str:
+        """The laws in words."""
+        return ", ".join(dict.fromkeys(str(law) for law in self.laws))
+
+    @property
+    def start_name(self) -> str:
+        """``"spread"``, ``"stationary"``, or ``"given"`` for a state of one's own."""
+        return start_name(self.start)
+
+    @property
+    def is_exponential(self) -> bool:
+        """Whether the paper's theory is about these service times."""
+        return all(law == Law("exponential") for law in self.laws)
+
+    def check(self, network: Network) -> None:
+        """Raise unless ``network`` can be simulated so."""
+        wholes = int(network.parents[-1]) + 1
+        if len(self.laws) not in (1, wholes):
+            raise InvalidInput(
+                f"there must be one law for all clients or one for every class of the fleet, which "
+                f"has {wholes}; there are {len(self.laws)}"
+            )
+        self.policy.check(network, self.start_name)
+        given = () if isinstance(self.start, str) else self.start
+        if self.policy.one_task_each and max(given, default=0) > 1:
+            raise InvalidInput(
+                f"the policy '{self.policy.name}' starts with at most one task per client"
+            )
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values for TOML and JSON, which `from_table` reads back."""
+        laws = [law_to_table(law) for law in self.laws]
+        return {
+            "law": laws[0] if len(laws) == 1 else laws,
+            "policy": policy_to_table(self.policy),
+            "start": self.start if isinstance(self.start, str) else list(self.start),
+            "work": self.work,
+            "paired": self.paired,
+        }
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], folder: Path | None = None) -> "Scenario":
+        """The scenario in a table; what users brought is sought in ``folder``."""
+        return cls(
+            law=as_laws(table["law"], folder=folder),
+            policy=as_policy(table["policy"], folder=folder),
+            start=table["start"],
+            work=table["work"],
+            paired=table.get("paired", False),
+        )
+
+    def __repr__(self) -> str:
+        work = "" if self.work == 1.0 else f", work {self.work:g}"
+        paired = ", paired" if self.paired else ""
+        return (
+            f"Scenario({self.law} service, {self.policy.name} dispatch, "
+            f"{self.start_name} start{work}{paired})"
+        )
