@@ -26,7 +26,7 @@ import numpy as np
 
 from sojourn.errors import InvalidInput
 from sojourn.extensions import from_table, to_table
-from sojourn.floor import target_rates
+from sojourn.floor import duty_cycles, target_rates
 from sojourn.network import Fleet, Network
 from sojourn.types import FloatArray
 
@@ -145,11 +145,12 @@ class NeverQueue(Policy):
     r"""To the idle client that is furthest behind its target rate, so that no task ever waits.
 
     Client i should be busy a fraction :math:`d_i` of the time (`sojourn.floor.duty_cycles`), that is
-    complete :math:`r_i = d_i \mu_i` tasks per unit of time. Its k-th task (from 0) is due at
-    :math:`(k + 1/2)/r_i`, and among the idle clients the one with the earliest due task gets the
-    next. With m >= n whoever finishes goes on at once. Whatever the law of the service times, the
-    rates in the long run are :math:`r_i`: a client that fell behind in proportion to time would be
-    first whenever it is idle, hence always busy and not behind.
+    complete :math:`r_i = d_i \mu_i` tasks per unit of time. If :math:`d_i = 1` it goes on as soon as
+    it finishes. Otherwise its k-th task (from 0) is due at :math:`(k + 1/2)/r_i`, and among the idle
+    clients the one with the earliest due task gets the next. With m >= n whoever finishes goes on at
+    once. Whatever the law of the service times, the rates in the long run are :math:`r_i`: a client
+    that fell behind in proportion to time would be first whenever it is idle, hence always busy and
+    not behind.
     """
 
     name: ClassVar[str] = "never-queue"
@@ -208,6 +209,19 @@ class Synchronous(Policy):
         super().check(network, start)
         if start == "given":
             raise InvalidInput("the policy 'synchronous' draws its first cohort; leave out start")
+
+
+def intervals(fleet: Fleet, concurrency: int) -> FloatArray:
+    """Time between due tasks of a client of each class under `NeverQueue`; 0 if it never rests.
+
+    A client that should be busy all the time and had to keep to due times would rest whenever it
+    happened to be ahead, and fall behind by the square root of time.
+
+    >>> intervals(Fleet([0.01, 1.0], counts=[1, 2]), 2).tolist()
+    [0.0, 2.0]
+    """
+    cycles = duty_cycles(fleet, concurrency)
+    return np.where(cycles < 1.0, 1.0 / (cycles * fleet.service_rates), 0.0)
 
 
 POLICIES: dict[str, type[Policy]] = {
@@ -329,12 +343,14 @@ class _FurthestBehind(Chooser):
     def changed(self, view: View) -> None:
         ahead = {}
         for client, interval in self._intervals.items():
+            if interval == 0.0:
+                continue
             behind = (view.now - self._since) / interval - self._sent[client]
             behind -= self._ahead[client]
             ahead[client] = -min(LARGEST_DEBT, max(-LARGEST_DEBT, behind))
         living = list(view.living)
-        targets = target_rates(Fleet(view.rates[living]), view.concurrency) if living else ()
-        self._intervals = {c: 1.0 / float(r) for c, r in zip(living, targets, strict=True)}
+        apart = intervals(Fleet(view.rates[living]), view.concurrency) if living else np.zeros(0)
+        self._intervals = dict(zip(living, apart.tolist(), strict=True))
         self._ahead = {client: ahead.get(client, 0.0) for client in living}
         self._sent = dict.fromkeys(living, 0)
         self._since = view.now

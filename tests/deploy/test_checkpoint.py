@@ -109,7 +109,7 @@ def test_the_order_of_a_shuffled_server_is_kept_for_the_clients_that_return(
     server = make(policy="shuffled")
     join_all(server, 0.0)
     work(server, server.start(now=0.0).send, 4, 1.0)
-    server.router.order = [1, 0, 2]
+    server.router.restore({"order": [1, 0, 2]})
     write_checkpoint(tmp_path / "state.npz", server)
 
     resumed = make(policy="shuffled")

@@ -1,5 +1,7 @@
 """What the dispatcher does in each case that a fleet can bring about."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,9 @@ from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.tasks import Actions
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.rules import FedAvg, GeneralizedAsyncSGD
+from sojourn.floor import target_rates
+from sojourn.network import Fleet
+from sojourn.rules import AsyncSGD, FedAvg, GeneralizedAsyncSGD
 from tests.deploy.virtual_clock import VirtualClients
 
 
@@ -54,7 +58,7 @@ def test_p_is_renormalised_over_the_living_and_n_counts_them() -> None:
 def test_every_update_is_divided_by_n_and_p_as_of_its_dispatch() -> None:
     server = started(concurrency=3)
     server.left(2, now=1.0)
-    server.router.change(np.array([0.9, 0.05, 0.05]))
+    server.router.change(np.array([0.9, 0.05, 0.05]), now=0.0)
     before = server.state.weights
     server.completed(0, np.ones(2), now=2.0)
     np.testing.assert_allclose(server.state.weights, before - 0.1 / (3 * 0.2))
@@ -182,3 +186,74 @@ def test_wrong_settings_are_said() -> None:
         make(routing=[0.5, 0.0, 0.5])
     with pytest.raises(InvalidInput, match="started before"):
         started().start(now=1.0)
+
+
+def busy_server(rates: list[float], concurrency: int, **options: Any) -> Dispatcher:
+    n = len(rates)
+    return Dispatcher(
+        np.zeros(2),
+        rule=AsyncSGD(),
+        routing=[1 / n] * n,
+        concurrency=concurrency,
+        learning_rate=0.1,
+        policy="never-queue",
+        service_rates=rates,
+        deadlines=Deadlines(shortest=1e9, first=1e9),
+        **options,
+    )
+
+
+def work_for(server: Dispatcher, means: list[float], until: float, now: float = 0.0) -> list[int]:
+    """Clients work off what they are sent, each task in its mean time; who completed what."""
+    actions = server.start(now=now) if not server.counts.routed else Actions()
+    running = {task.client: (now + means[task.client], task) for task in actions.send}
+    for task in server.tasks.values():
+        running.setdefault(task.client, (now + means[task.client], task))
+    counts = [0] * len(means)
+    while running:
+        client = min(running, key=lambda i: running[i][0])
+        finish, task = running.pop(client)
+        if finish > until:
+            return counts
+        counts[client] += 1
+        for sent in server.completed(task.number, np.ones(2), now=finish).send:
+            assert sent.client not in running, "a task waits behind another"
+            running[sent.client] = (finish + means[sent.client], sent)
+    return counts
+
+
+def test_never_queue_follows_the_duty_cycles() -> None:
+    rates = [0.1, 0.4, 0.9, 1.6]
+    server = busy_server(rates, 2)
+    join_all_of(server)
+    counts = work_for(server, [1 / r for r in rates], until=2000.0)
+    wanted = 2000.0 * target_rates(Fleet(rates), 2)
+    np.testing.assert_allclose(counts, wanted, rtol=0.05)
+
+
+def test_never_queue_learns_that_a_client_has_slowed_down() -> None:
+    rates = [1.0, 1.0, 1.0, 1.0]
+    server = busy_server(rates, 2, replan_every=20)
+    join_all_of(server)
+    work_for(server, [1.0] * 4, until=50.0)
+    before = server.router.share(0)
+    slow = [10.0, 1.0, 1.0, 1.0]
+    work_for(server, slow, until=400.0, now=50.0)
+    assert before == pytest.approx(0.25)
+    wanted = target_rates(Fleet([0.1, 1.0, 1.0, 1.0]), 2)
+    assert server.router.share(0) == pytest.approx(wanted[0] / wanted.sum(), rel=0.25)
+
+
+def test_never_queue_goes_on_without_a_client_that_died() -> None:
+    server = busy_server([1.0, 1.0, 1.0], 3)
+    join_all_of(server)
+    server.start(now=0.0)
+    server.left(1, now=0.5)
+    assert server.held == 1  # nobody is idle, and no task waits behind another
+    assert {task.client for task in server.tasks.values()} == {0, 2}
+    assert server.joined(1, now=1.0).send[0].client == 1
+
+
+def join_all_of(server: Dispatcher) -> None:
+    for client in range(len(server.clients)):
+        server.joined(client, now=0.0)

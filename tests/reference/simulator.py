@@ -4,14 +4,16 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sojourn.dispatch import intervals
 from sojourn.network import Network
 from sojourn.simulation.alias import AliasTable, alias_table
-from sojourn.simulation.laws import Law
-from sojourn.simulation.streams import BLOCK, generators
+from sojourn.simulation.laws import ServiceLaw
+from sojourn.simulation.streams import BLOCK, generators, substreams
 
 
 class Completion(NamedTuple):
@@ -24,11 +26,12 @@ def simulate_events(
     network: Network,
     *,
     rounds: int,
-    law: Law,
+    laws: tuple[ServiceLaw, ...],
     policy: str,
     first: list[int],
     seed: int,
     work: float = 1.0,
+    paired: bool = False,
 ) -> list[Completion]:
     """Any law, any policy: a list of completions to come, ordered by (time, start of service).
 
@@ -36,12 +39,30 @@ def simulate_events(
     """
     _, service, dispatch, choosing = generators(seed, 4)
     n, m = network.size, network.concurrency
+    if policy == "never-queue":
+        m = min(n, m)
     block = max(BLOCK, m)
     means = 1.0 / network.fleet.expand(network.fleet.service_rates)
-    units = _numbers(lambda size: law.draw(service, size), block)
+    law_of = np.repeat(
+        network.parents if len(laws) > 1 else 0 * network.parents, network.fleet.counts
+    )
+    if paired:
+        own = substreams(seed, 1, n)
+        streams = [_numbers(partial(laws[law_of[i]].sample, own[i]), 32) for i in range(n)]
+        units = streams.__getitem__
+    elif len(laws) > 1:
+        each = substreams(seed, 1, len(laws))
+        by_law = [
+            _numbers(partial(law.sample, r), block) for law, r in zip(laws, each, strict=True)
+        ]
+        units = lambda client: by_law[law_of[client]]  # noqa: E731
+    else:
+        all_units = _numbers(partial(laws[0].sample, service), block)
+        units = lambda client: all_units  # noqa: E731
     uniforms = _numbers(choosing.random, block)
     targets = _targets(network, policy, dispatch)
-    class_of = np.repeat(np.arange(network.fleet.classes), network.fleet.counts)
+    interval = network.fleet.expand(intervals(network.fleet, network.concurrency))
+    given = [0] * n
     queues: list[deque[int]] = [deque() for _ in range(n)]
     future: list[tuple[float, int, int]] = []
     begun = itertools.count()
@@ -50,17 +71,14 @@ def simulate_events(
     done: list[Completion] = []
 
     def duration(client: int) -> float:
-        unit = next(units)
-        if law.observed:
-            durations = law.observed[class_of[client] if len(law.observed) > 1 else 0]
-            unit = durations[int(unit * len(durations))]
-        return unit * (work * means[client])
+        return next(units(client)) * (work * means[client])
 
     def serve(client: int, now: float) -> None:
         heapq.heappush(future, (now + duration(client), next(begun), client))
 
     def send(client: int, now: float) -> None:
         queues[client].append(len(done))
+        given[client] += 1
         if len(queues[client]) == 1:
             serve(client, now)
 
@@ -84,8 +102,9 @@ def simulate_events(
             serve(client, now)
         if policy in ("routed", "shuffled"):
             send(next(targets), now)
-        elif policy == "finisher":
-            send(client, now)
+        elif policy == "never-queue":
+            waiting = [i for i in range(n) if not queues[i]]
+            send(min(waiting, key=lambda i: ((given[i] + 0.5) * interval[i], i)), now)
         elif policy == "idle":
             idle.append(client)
             chosen = int(next(uniforms) * len(idle))

@@ -25,7 +25,7 @@ FLEET = Fleet([1.0, 2.0], names=["old", "new"])
 
 @pytest.mark.parametrize("name", LAW_NAMES[:-1])
 def test_mean_and_variance(name: str) -> None:
-    samples = Law(name).draw(np.random.default_rng(1), 400_000)
+    samples = Law(name).sample(np.random.default_rng(1), 400_000)
     error = samples.std() / np.sqrt(samples.size)
     assert abs(samples.mean() - 1.0) <= 4 * error
     if name in SQUARED_VARIATION:
@@ -56,7 +56,10 @@ def test_trace_keeps_the_fleets_speed(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("class,duration\nold,3\nold,9\nnew,5\n2,5\n")
     law = read_trace(path, FLEET)
-    assert law.observed == ((0.5, 1.5), (1.0, 1.0))
+    assert [(trace.durations, trace.mean) for trace in law] == [
+        ((3.0, 9.0), 6.0),
+        ((5.0, 5.0), 5.0),
+    ]
     schedule = simulate(Network(FLEET, [0.5, 0.5], 1), rounds=2000, law=law, seed=1)
     steps = np.diff(schedule.time, prepend=0.0)
     assert set(steps[schedule.client == 1].round(9).tolist()) == {0.5}

@@ -6,7 +6,7 @@ from scipy.stats import chi2_contingency, ks_2samp
 
 from sojourn.network import Fleet, Network, built_in_fleet, uniform_routing
 from sojourn.simulation.alias import alias_table
-from sojourn.simulation.laws import Law
+from sojourn.simulation.laws import Law, Trace, as_laws
 from sojourn.simulation.simulate import simulate
 from tests.reference.simulator import Completion, simulate_events, simulate_memoryless
 
@@ -23,8 +23,8 @@ LAWS = [
     Law("hyperexponential"),
     Law("weibull"),
     Law("pareto"),
-    Law.from_durations([[1.0, 2.0, 9.0]]),
-    Law.from_durations([[1.0, 2.0], [1.0], [3.0, 4.0, 8.0], [0.1, 5.0]]),
+    Trace([1.0, 2.0, 9.0]),
+    (Law("deterministic"), Law("lognormal"), Trace([3.0, 4.0, 8.0]), Law("exponential")),
 ]
 
 
@@ -49,16 +49,22 @@ def test_memoryless_kernel_is_its_twin(network: Network) -> None:
 @pytest.mark.parametrize("law", LAWS[1:], ids=str)
 def test_event_kernel_is_its_twin_for_every_law(law: Law) -> None:
     twin = simulate_events(
-        CROWDED, rounds=ROUNDS, law=law, policy="routed", first=spread(CROWDED), seed=5, work=2.0
+        CROWDED,
+        rounds=ROUNDS,
+        laws=as_laws(law),
+        policy="routed",
+        first=spread(CROWDED),
+        seed=5,
+        work=2.0,
     )
     assert_same(CROWDED, twin, law=law, seed=5, work=2.0)
 
 
-@pytest.mark.parametrize("policy", ["finisher", "idle", "shuffled", "synchronous"])
+@pytest.mark.parametrize("policy", ["never-queue", "idle", "shuffled", "synchronous"])
 @pytest.mark.parametrize("law", ["exponential", "deterministic"])
 def test_event_kernel_is_its_twin_for_every_policy(policy: str, law: str) -> None:
     twin = simulate_events(
-        MIXED, rounds=ROUNDS, law=Law(law), policy=policy, first=spread(MIXED), seed=8
+        MIXED, rounds=ROUNDS, laws=(Law(law),), policy=policy, first=spread(MIXED), seed=8
     )
     assert_same(MIXED, twin, law=law, policy=policy, seed=8)
 
@@ -71,7 +77,7 @@ def test_kernel_and_independent_twin_have_the_same_law() -> None:
     slow = simulate_events(
         network,
         rounds=ROUNDS,
-        law=Law("exponential"),
+        laws=(Law("exponential"),),
         policy="routed",
         first=spread(network),
         seed=22,

@@ -13,11 +13,11 @@ import torch
 
 import sojourn as sj
 from sojourn.config import Table
+from sojourn.dispatch import POLICIES
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.history import History
 from sojourn.network import ROUTINGS
 from sojourn.rules import RULES, FedBuff
-from sojourn.simulation.runs import POLICIES
 from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.cells import Cell, run_cell
 from sojourn.train.experiment.engines import LocalEngine
@@ -95,7 +95,7 @@ def test_strategies_have_their_own_rule_law_concurrency_and_rates(tmp_path):
     strategy = experiment.strategies[-1]
     assert strategy.rule == FedBuff(buffer_size=5, local_steps=3)
     assert strategy.network == sj.Network(experiment.fleet, [0.02, 0.03, 0.05], 12)
-    assert str(strategy.law) == "lognormal(sigma=0.5)"
+    assert strategy.scenario.law == "lognormal(sigma=0.5)"
     assert strategy.learning_rates == (0.2,)
     assert experiment.strategies[0].network.concurrency == 30
 

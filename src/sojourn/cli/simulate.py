@@ -19,7 +19,8 @@ from sojourn.network import Fleet, Network
 if TYPE_CHECKING:
     from sojourn.jackson import Analysis
     from sojourn.simulation.estimates import Estimate, Estimates
-    from sojourn.simulation.laws import Law
+    from sojourn.simulation.laws import ServiceLaw
+    from sojourn.simulation.scenario import Scenario
 
 MOST_ROWS = 40
 DEFAULT_ROUNDS = 100_000
@@ -70,7 +71,10 @@ def simulate(
         ),
     ] = None,
     policy: Annotated[
-        str, typer.Option(help="Dispatch: routed, finisher, idle, shuffled, synchronous.")
+        str,
+        typer.Option(
+            help="Dispatch: routed, never-queue, idle, shuffled, synchronous, or module:name."
+        ),
     ] = "routed",
     start: Annotated[
         str | None,
@@ -92,37 +96,37 @@ def simulate(
 
     Example: sojourn simulate three-clusters --concurrency 30 --law lognormal --seed 1
     """
+    from sojourn.dispatch import as_policy
     from sojourn.progress import progress_bar
     from sojourn.provenance import provenance
     from sojourn.simulation.replicate import replicate
+    from sojourn.simulation.scenario import Scenario
     from sojourn.simulation.simulate import simulate as simulate_network
 
     network, fleet = _network(source, concurrency, routing)
     service = _law(law, law_parameter or [], trace, fleet)
-    begin = start or ("stationary" if policy == "routed" else "spread")
+    chosen = as_policy(policy)
+    begin = start or ("stationary" if chosen.routes else "spread")
+    scenario = Scenario(law=service, policy=chosen, start=begin, work=work)
     if rounds is None and time is None:
         rounds = DEFAULT_ROUNDS
     settings: dict[str, Any] = {
         "rounds": rounds,
         "time": time,
-        "law": service,
-        "policy": policy,
-        "start": begin,
-        "work": work,
         "seed": seed,
     }
     result: dict[str, Any] = {
         "source": source,
         "clients": network.size,
         "concurrency": network.concurrency,
-        "law": str(service),
-        "policy": policy,
+        "law": scenario.law,
+        "policy": chosen.name,
         "start": begin,
         "work": work,
     }
     if out is not None:
         with progress_bar("simulating") as advance:
-            schedule = simulate_network(network, folder=out, progress=advance, **settings)
+            schedule = simulate_network(network, scenario, folder=out, progress=advance, **settings)
         result["schedule"] = {
             "folder": str(out),
             "rounds": schedule.rounds,
@@ -130,8 +134,8 @@ def simulate(
         }
     if replicates is not None or out is None:
         number = DEFAULT_REPLICATES if replicates is None else replicates
-        found = replicate(network, replicates=number, warm_up=warm_up, **settings)
-        result |= _comparison(network, found, work, policy)
+        found = replicate(network, scenario, replicates=number, warm_up=warm_up, **settings)
+        result |= _comparison(network, found, scenario)
         result["explanation"] = _explanation(result, warm_up)
     result["provenance"] = provenance(seed=seed, rounds=rounds, time=time, warm_up=warm_up)
     if as_json:
@@ -156,8 +160,8 @@ def _network(source: str, concurrency: int | None, routing: str | None) -> tuple
     return Network(fleet, read_routing(routing or "uniform", fleet), concurrency), fleet
 
 
-def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "Law":
-    from sojourn.simulation.laws import Law
+def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "tuple[ServiceLaw, ...]":
+    from sojourn.simulation.laws import as_laws
     from sojourn.simulation.traces import read_trace
 
     if trace is not None or name == "trace":
@@ -173,16 +177,16 @@ def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "Law"
             raise InvalidInput(
                 f"--law-parameter must be NAME=VALUE with a number, such as sigma=0.5; it is '{pair}'"
             ) from None
-    return Law(name, **parameters)
+    return as_laws({"name": name, **parameters})
 
 
-def _comparison(network: Network, found: "Estimates", work: float, policy: str) -> dict[str, Any]:
+def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> dict[str, Any]:
     theory = None
-    if policy == "routed":
+    if scenario.policy.routes:
         from sojourn.jackson import analyze
 
         fleet = network.fleet
-        slowed = Fleet(fleet.service_rates / work, fleet.counts, fleet.names)
+        slowed = Fleet(fleet.service_rates / scenario.work, fleet.counts, fleet.names)
         theory = analyze(Network(slowed, network.routing, network.concurrency))
     return {
         "replicates": found.replicates,

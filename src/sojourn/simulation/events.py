@@ -44,9 +44,9 @@ class Times(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """Whose turn it is under NEVER_QUEUE: task ``sent[i]`` of client i is due ``interval[i]`` apart.
+    """Whose turn it is under NEVER_QUEUE: tasks of client i are due ``interval[i]`` apart.
 
-    The first is due after half an interval.
+    The first is due after half an interval; ``sent[i]`` have been sent.
     """
 
     interval: FloatArray

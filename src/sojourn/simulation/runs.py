@@ -7,8 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.dispatch import Idle, NeverQueue, Policy, Routed, Shuffled, Synchronous
-from sojourn.floor import target_rates
+from sojourn.dispatch import Idle, NeverQueue, Policy, Routed, Shuffled, Synchronous, intervals
 from sojourn.network import Network
 from sojourn.simulation import events, memoryless
 from sojourn.simulation.alias import alias_table, routed_clients
@@ -206,8 +205,8 @@ _NO_TURNS = events.Turns(np.zeros(0), np.zeros(0, dtype=np.int64))
 
 
 def _turns(network: Network) -> events.Turns:
-    rates = target_rates(network.fleet, network.concurrency)
-    return events.Turns(network.fleet.expand(1.0 / rates), np.zeros(network.size, dtype=np.int64))
+    apart = network.fleet.expand(intervals(network.fleet, network.concurrency))
+    return events.Turns(apart, np.zeros(network.size, dtype=np.int64))
 
 
 def _routed_stream(network: Network, random: np.random.Generator) -> "Stream[np.uint32]":

@@ -14,8 +14,8 @@ from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.network import ROUTINGS, Fleet, Network, named_routing
 from sojourn.planning import Plan
 from sojourn.rules import Rule, check_rule, rule_from_table, rule_to_table
-from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.laws import as_laws
+from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
 
 Result = TypeVar("Result")
