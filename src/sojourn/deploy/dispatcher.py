@@ -6,13 +6,15 @@ exactly m tasks are somewhere: held by the server because no client can take the
 client, or sent to it.
 
 When clients are gone p is renormalised over those that live. A task remembers p *and n* as they
-were when it was routed, n being the number of clients that p was over. So the mean step of
+were when it was routed, n being the number of clients that p was over, and what its update is
+divided by for them. So the mean step of
 Generalized AsyncSGD, :math:`\sum_i p_i\, \eta g_i/(n p_i)`, is :math:`\eta` times the average
 gradient of the clients living at that time, neither biased towards some of them nor shortened
 because others are gone.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +28,8 @@ from sojourn.deploy.tasks import Actions, Counts, Event, EventKind, Task, Use
 from sojourn.deploy.versions import Versions
 from sojourn.errors import InvalidInput
 from sojourn.network import check_concurrency
-from sojourn.rules import Arrival, Rule, ServerState
-from sojourn.types import FloatArray
+from sojourn.rules import Arrival, Rule, Weighting
+from sojourn.types import FloatArray, Vector
 
 Replan = Callable[[FloatArray], FloatArray]
 """From the estimated service rates of all clients to a new routing."""
@@ -45,7 +47,8 @@ class Dispatcher:
     messages that may be out to one client. ``service_rates``, if known, is where estimation
     starts. With ``replan`` the routing is recomputed from the estimated rates every
     ``replan_every`` updates and whenever a client's speed is seen to change. A client that fails
-    ``patience`` times in a row is set aside.
+    ``patience`` times in a row is set aside. ``updates``, if known, is how many will be used in
+    all, for rules whose steps depend on the progress of the run.
 
     >>> from sojourn.rules import AsyncSGD
     >>> server = Dispatcher(
@@ -79,6 +82,7 @@ class Dispatcher:
         patience: int = 3,
         largest_ratio: float = LARGEST_RATIO,
         deadlines: Deadlines | None = None,
+        updates: int | None = None,
         seed: int = 0,
     ) -> None:
         if depth < 1:
@@ -87,10 +91,12 @@ class Dispatcher:
         self.concurrency = check_concurrency(concurrency)
         self.depth, self.patience = depth, patience
         self.replan, self.replan_every = replan, replan_every
-        self.state = ServerState(weights)
+        self.weighting: Weighting = getattr(rule, "weighting", Weighting())
+        self.updates = updates
         self.random = np.random.default_rng(seed)
         self.router = Router(np.asarray(routing), policy=policy or rule.policy, random=self.random)
         n = self.router.routing.size
+        self.state = rule.begin(weights, n)
         rates = np.full(n, UNKNOWN_RATE) if service_rates is None else np.asarray(service_rates)
         self.rates_known = service_rates is not None
         weight = KNOWN_WEIGHT if self.rates_known else UNKNOWN_WEIGHT
@@ -282,6 +288,7 @@ class Dispatcher:
             dispatched=self.counts.used,
             probability=self.router.probability(number),
             clients=len(self.router.living),
+            divisor=self._divisor(number),
         )
         self.counts.routed += 1
         client.ordinal += 1
@@ -290,6 +297,13 @@ class Dispatcher:
         client.queue.append(task)
         self._send(client, now, actions)
 
+    def _divisor(self, number: int) -> float:
+        """What an update of a client is divided by if its task is sent now."""
+        living, share = self.router.living, self.router.probability
+        needs_all = 0.0 < self.weighting.debias < 1.0
+        shares = np.array([share(i) for i in living]) if needs_all else np.ones(0)
+        return self.weighting.divisor(share(number), len(living), self.weighting.mean(shares))
+
     def _send(self, client: Client, now: float, actions: Actions) -> None:
         while client.alive and client.queue and len(client.out) < self.depth:
             task = client.queue.popleft()
@@ -297,11 +311,21 @@ class Dispatcher:
             actions.send.append(task)
 
     def _use(
-        self, task: Task, sent: object, update: object, seconds: float | None, actions: Actions
+        self, task: Task, sent: Vector, update: Any, seconds: float | None, actions: Actions
     ) -> None:
         staleness = self.state.version - task.version
-        arrival = Arrival(update, sent, task.probability, staleness, task.client)
-        self.state = self.rule.apply(
+        done = self.counts.used
+        arrival = Arrival(
+            update,
+            sent,
+            client=task.client,
+            staleness=staleness,
+            share=task.probability,
+            divisor=task.divisor,
+            round=done,
+            progress=min(1.0, done / self.updates) if self.updates else 0.0,
+        )
+        self.state, _ = self.rule.apply(
             self.state,
             arrival,
             learning_rate=self.learning_rate,

@@ -14,7 +14,7 @@ class Task:
 
     ``version`` is the model version whose weights it carries, ``dispatched`` the number of updates
     applied by then, ``probability`` the routing probability p of the client and ``clients`` the
-    number n of clients that p was over. ``ordinal`` counts the tasks routed to this client.
+    number n of clients that p was over; its update is divided by ``divisor``. ``ordinal`` counts the tasks routed to this client.
     """
 
     number: int
@@ -24,6 +24,7 @@ class Task:
     dispatched: int
     probability: float
     clients: int
+    divisor: float
 
 
 @dataclass(frozen=True, slots=True)

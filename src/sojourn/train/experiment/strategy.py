@@ -120,7 +120,7 @@ def _check_policy(rule: Rule, policy: str, routing: str | list[Any] | None) -> N
     """Refuse a routing that would have no effect: strategies must differ where they say so."""
     if policy not in POLICIES:
         raise UnknownName("policy", policy, POLICIES)
-    check_rule(rule, policy)
+    check_rule(rule)
     if policy == "routed" or routing is None:
         return
     plan = isinstance(routing, str) and routing.endswith(".toml")
