@@ -24,7 +24,7 @@ from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.rates import RateEstimate
 from sojourn.deploy.routing import Router
 from sojourn.deploy.screening import LARGEST_RATIO, Screen
-from sojourn.deploy.tasks import Actions, Counts, Event, EventKind, Task, Use
+from sojourn.deploy.tasks import Actions, Counts, Drop, Event, EventKind, Task, Use
 from sojourn.deploy.versions import Versions
 from sojourn.errors import InvalidInput
 from sojourn.network import check_concurrency
@@ -285,7 +285,7 @@ class Dispatcher:
             client=number,
             ordinal=client.ordinal,
             version=self.state.version,
-            dispatched=self.counts.used,
+            dispatched=self.counts.completed,
             probability=self.router.probability(number),
             clients=len(self.router.living),
             divisor=self._divisor(number),
@@ -314,7 +314,6 @@ class Dispatcher:
         self, task: Task, sent: Vector, update: Any, seconds: float | None, actions: Actions
     ) -> None:
         staleness = self.state.version - task.version
-        done = self.counts.used
         arrival = Arrival(
             update,
             sent,
@@ -322,20 +321,24 @@ class Dispatcher:
             staleness=staleness,
             share=task.probability,
             divisor=task.divisor,
-            round=done,
-            progress=min(1.0, done / self.updates) if self.updates else 0.0,
+            round=self.counts.completed,
+            progress=min(1.0, self.counts.used / self.updates) if self.updates else 0.0,
         )
-        self.state, _ = self.rule.apply(
+        self.state, used = self.rule.apply(
             self.state,
             arrival,
             learning_rate=self.learning_rate,
             clients=task.clients,
             concurrency=self.concurrency,
         )
-        actions.used = Use(task, self.counts.used, staleness, seconds)
-        self.counts.used += 1
         client = self.clients[task.client]
-        client.used += 1
+        if used:
+            actions.used = Use(task, self.counts.used, staleness, seconds)
+            self.counts.used += 1
+            client.used += 1
+        else:
+            actions.dropped = Drop(task, staleness, seconds)
+            self.counts.dropped += 1
         client.failures = 0
         client.retry_seconds = FIRST_RETRY_SECONDS
 
@@ -377,7 +380,12 @@ class Dispatcher:
         if self.replan is None or self.counts.used - self.planned_at < self.replan_every:
             return
         self.planned_at = self.counts.used
-        self.router.change(self.replan(self.service_rates(now)))
+        try:
+            self.router.change(self.replan(self.service_rates(now)))
+        except Exception as error:  # whatever a planner may raise, the tasks must go on
+            detail = f"re-planning failed, the old routing stays: {error}"
+            actions.events.append(Event("routing", None, detail))
+            return
         text = np.array2string(self.router.routing, precision=4, threshold=8)
         actions.events.append(Event("routing", None, f"new routing {text}"))
 
