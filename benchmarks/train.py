@@ -90,7 +90,9 @@ class Recording(GeneralizedAsyncSGD):
 
     sent: list[torch.Tensor] = field(default_factory=list)
 
-    def apply(self, state: ServerState, arrival: Arrival, **options: Any) -> ServerState:
+    def apply(
+        self, state: ServerState, arrival: Arrival, **options: Any
+    ) -> tuple[ServerState, bool]:
         self.sent.append(torch.from_numpy(arrival.sent))
         return super().apply(state, arrival, **options)
 

@@ -11,7 +11,7 @@ from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.tasks import Actions, Task
 from sojourn.errors import InvalidFile
-from sojourn.rules import FedBuff, GeneralizedAsyncSGD, Rule
+from sojourn.rules import Adam, AsyncSGD, FedBuff, GeneralizedAsyncSGD, Momentum, Rule
 
 
 def make(
@@ -53,7 +53,16 @@ def join_all(server: Dispatcher, now: float) -> list[Task]:
     return [task for i in range(3) for task in server.joined(i, now=now).send]
 
 
-@pytest.mark.parametrize("rule", [GeneralizedAsyncSGD(), FedBuff(buffer_size=4)])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        GeneralizedAsyncSGD(),
+        FedBuff(buffer_size=4),
+        AsyncSGD(debias=0.5, server=Momentum()),
+        FedBuff(buffer_size=4, server=Adam(amsgrad=True)),
+    ],
+    ids=repr,
+)
 def test_a_resumed_server_ends_with_the_model_it_would_have_had(tmp_path: Path, rule: Rule) -> None:
     server = make(rule)
     join_all(server, 0.0)

@@ -11,7 +11,7 @@ from sojourn.deploy.tasks import Actions
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.floor import target_rates
 from sojourn.network import Fleet
-from sojourn.rules import AsyncSGD, FedAvg, GeneralizedAsyncSGD
+from sojourn.rules import AsyncSGD, FedAvg, GeneralizedAsyncSGD, Ringmaster
 from tests.deploy.virtual_clock import VirtualClients
 
 
@@ -257,3 +257,42 @@ def test_never_queue_goes_on_without_a_client_that_died() -> None:
 def join_all_of(server: Dispatcher) -> None:
     for client in range(len(server.clients)):
         server.joined(client, now=0.0)
+
+
+def test_a_dropped_gradient_is_no_update_and_is_counted_apart() -> None:
+    rule = Ringmaster(max_staleness=1)
+    server = started(rule=rule, policy="never-queue", concurrency=3)
+    assert server.completed(0, np.ones(2), now=1.0).used is not None
+    weights = server.state.weights
+    actions = server.completed(1, np.ones(2), now=2.0)
+    assert actions.used is None
+    assert actions.dropped is not None
+    assert (actions.dropped.task.number, actions.dropped.staleness) == (1, 1)
+    assert server.state.weights is weights
+    assert [task.client for task in actions.send] == [1]
+    counts = server.counts
+    assert (counts.used, counts.dropped, counts.routed) == (1, 1, 5)
+    assert len(server.tasks) == counts.routed - counts.used - counts.dropped
+    assert [client.used for client in server.clients] == [1, 0, 0]
+
+
+def test_a_plan_that_cannot_be_made_leaves_the_routing_and_loses_no_task() -> None:
+    def broken(rates: np.ndarray) -> np.ndarray:
+        raise RuntimeError("no convergence")
+
+    server = started(replan=broken, replan_every=1)
+    actions = server.completed(0, np.ones(2), now=1.0)
+    assert actions.used is not None
+    assert len(server.tasks) == 6
+    assert server.held == 0
+    assert actions.send
+    assert "re-planning failed, the old routing stays: no convergence" in said(actions)
+    np.testing.assert_allclose(server.router.routing, [0.2, 0.3, 0.5])
+
+
+@pytest.mark.parametrize("routing", [[0.5, 0.5], [0.5, 0.5, np.nan]])
+def test_a_plan_that_is_no_routing_is_not_taken(routing: list[float]) -> None:
+    server = started(replan=lambda rates: np.array(routing), replan_every=1)
+    actions = server.completed(0, np.ones(2), now=1.0)
+    assert len(server.tasks) == 6
+    assert "re-planning failed, the old routing stays: routing must be" in said(actions)

@@ -13,7 +13,7 @@ from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.tasks import Actions, Task
 from sojourn.dispatch import POLICIES
-from sojourn.rules import RULES, FedBuff, GeneralizedAsyncSGD, Rule
+from sojourn.rules import RULES, FedBuff, GeneralizedAsyncSGD, Ringmaster, Rule
 
 CLIENTS = 4
 
@@ -25,7 +25,9 @@ class World(RuleBasedStateMachine):
         concurrency=st.integers(1, 7),
         depth=st.integers(1, 3),
         policy=st.sampled_from([p for p, kind in POLICIES.items() if kind.deployable]),
-        server_rule=st.sampled_from([GeneralizedAsyncSGD(), FedBuff(buffer_size=3)]),
+        server_rule=st.sampled_from(
+            [GeneralizedAsyncSGD(), FedBuff(buffer_size=3), Ringmaster(max_staleness=2)]
+        ),
         at_start=st.sets(st.integers(0, CLIENTS - 1)),
         seed=st.integers(0, 1000),
         adapt=st.booleans(),
@@ -84,9 +86,9 @@ class World(RuleBasedStateMachine):
     @rule(data=st.data())
     def reply(self, data: st.DataObject) -> None:
         task = data.draw(st.sampled_from(self.out()))
-        used = self.server.counts.used
+        completed = self.server.counts.completed
         self.take(self.server.completed(task.number, np.ones(3), now=self.now, client=task.client))
-        assert self.server.counts.used == used + 1
+        assert self.server.counts.completed == completed + 1
         self.ended.append(task.number)
 
     @precondition(lambda self: self.out())
@@ -175,7 +177,7 @@ class World(RuleBasedStateMachine):
     def tasks_are_conserved(self) -> None:
         server, counts = self.server, self.server.counts
         assert server.held + len(server.tasks) == server.concurrency
-        assert counts.routed == counts.used + counts.refused + counts.lost + len(server.tasks)
+        assert counts.routed == counts.completed + counts.refused + counts.lost + len(server.tasks)
 
     @invariant()
     def every_task_is_in_one_place(self) -> None:
@@ -227,5 +229,5 @@ def test_every_asynchronous_rule_is_taken_as_it_is() -> None:
         for t in range(30):
             number = next(n for c in server.clients for n in c.out)
             server.completed(number, np.ones(2), now=float(t))
-        assert server.counts.used == 30
+        assert server.counts.completed == 30
         assert np.isfinite(server.state.weights).all()

@@ -107,7 +107,7 @@ class Deployment:
     def check_accounts(self) -> None:
         counts, server = self.dispatcher.counts, self.dispatcher
         assert server.held + len(server.tasks) == 6
-        assert counts.routed == counts.used + counts.refused + counts.lost + len(server.tasks)
+        assert counts.routed == counts.completed + counts.refused + counts.lost + len(server.tasks)
         numbers = [task["task"] for task in self.tasks()]
         assert len(set(numbers)) == len(numbers) == counts.used
 
@@ -417,7 +417,7 @@ def test_averages_of_an_unfinished_evaluation_survive_a_crash(
         assert over.wait(60)
         return evaluate(weights)
 
-    use = Use(Task(0, 0, 0, 0, 0, 1 / 3, 3), 0, 4, 1.0)
+    use = Use(Task(0, 0, 0, 0, 0, 1 / 3, 3, 1.0), 0, 4, 1.0)
     first.journal.used(use, 0.5, 1.0)
     monkeypatch.setattr(first.learnable, "evaluate", slow)
     first.journal.evaluate(1.0)
@@ -432,3 +432,19 @@ def test_averages_of_an_unfinished_evaluation_survive_a_crash(
     assert second.journal.rows[-1]["train_loss"] == pytest.approx(0.6)
     assert second.journal.rows[-1]["staleness"] == 4.0
     second.journal.close()
+
+
+def test_a_run_ends_after_its_updates_and_says_what_was_dropped(tmp_path: Path) -> None:
+    rule = {"rule.name": "ringmaster", "rule.max-staleness": 2}
+    world = Deployment(tmp_path, updates=30, **{"evaluate-every": 10}, **rule)
+    world.run()
+    counts, tasks = world.dispatcher.counts, world.tasks()
+    assert counts.used == world.dispatcher.state.version == 30
+    assert counts.dropped > 0
+    assert len(tasks) == counts.completed
+    assert [task["index"] for task in tasks if task["used"]] == list(range(30))
+    assert all(task["staleness"] >= 2 for task in tasks if not task["used"])
+    history = world.journal.history()
+    assert history.round[-1] == counts.completed
+    assert history.updates[-1] == 30
+    assert max(history.staleness[1:]) < 2

@@ -146,7 +146,6 @@ def test_a_routing_may_be_given_client_by_client(tmp_path):
         ({"rule": "async-sgd", "policy": "shuffled"}, "with policy 'shuffled' clients are not"),
         ({"strategy": [{"name": "a", "rule": "fedavg", "routing": [0.01, 0.04, 0.05]}]}, "routed"),
         ({"strategy": [{"rule": "ringmaster", "routing": "p.toml"}]}, "copy the concurrency"),
-        ({"policy": "idle"}, "divides by the routing probabilities"),
         (
             {"start": "stationary", "strategy": [{"name": "a", "rule": "fedavg"}]},
             "stationary start",

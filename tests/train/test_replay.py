@@ -18,10 +18,12 @@ from sojourn.rules import (
     GeneralizedAsyncSGD,
     MinibatchSGD,
     Ringmaster,
+    ServerState,
 )
+from sojourn.rules.weighting import task_ordinals
 from sojourn.train import evaluation_spacing
 from sojourn.train.replay.replay import Replay, replay
-from sojourn.train.replay.state import last_uses, run_end, task_ordinals
+from sojourn.train.replay.state import last_uses, run_end
 from tests.reference.async_sgd import batch_gradient, generalized_async_sgd
 from tests.train.small import perceptron, small_problem, small_schedule
 
@@ -287,8 +289,11 @@ def test_a_rule_of_ones_own_trains():
         name, sends, policy = "own", "gradient", "routed"
         local_steps, local_learning_rate, proximal = 1, None, 0.0
 
+        def begin(self, weights, clients):
+            return ServerState(weights)
+
         def apply(self, state, arrival, *, learning_rate, clients, concurrency):
-            return state.updated(state.weights - learning_rate * arrival.update)
+            return state.updated(state.weights - learning_rate * arrival.update), True
 
     options = {"learning_rate": 0.1, "seed": 1, "batched": False}
     own = replay(small_schedule(rounds=30), small_problem(), Own(), **options)
@@ -297,12 +302,61 @@ def test_a_rule_of_ones_own_trains():
     np.testing.assert_allclose(own.weights, plain.weights, rtol=1e-5)
 
 
-def test_a_schedule_without_the_routing_is_refused_where_the_rule_divides_by_it():
-    schedule = small_schedule(concurrency=4, rounds=5, policy="idle")
-    with pytest.raises(InvalidInput, match="divides by the routing probabilities"):
-        replay(schedule, small_problem(), GeneralizedAsyncSGD(), learning_rate=0.1, seed=1)
+def test_what_is_no_rule_is_refused():
     with pytest.raises(InvalidInput, match="rule must be a rule"):
-        replay(schedule, small_problem(), "async-sgd", learning_rate=0.1, seed=1)
+        replay(small_schedule(rounds=5), small_problem(), "async-sgd", learning_rate=0.1, seed=1)
+
+
+class Watching(AsyncSGD):
+    """Keeps the arrivals that it saw."""
+
+    def apply(self, state, arrival, **run):
+        self.__dict__.setdefault("seen", []).append(arrival)
+        return super().apply(state, arrival, **run)
+
+
+def watched(debias=1.0, cap=None, **options):
+    schedule, rule = small_schedule(**options), Watching(debias=debias, cap=cap)
+    options = {"learning_rate": 1e-3, "seed": 1, "batched": False, "evaluate_every": 1000}
+    replay(schedule, small_problem(), rule, **options)
+    return schedule, rule.seen
+
+
+def test_arrivals_say_how_far_the_run_is():
+    _, seen = watched(rounds=4)
+    assert [arrival.round for arrival in seen] == [0, 1, 2, 3]
+    assert [arrival.progress for arrival in seen] == [0.0, 0.25, 0.5, 0.75]
+    network = small_schedule(rounds=1).network
+    schedule, rule = sj.simulate(network, time=10.0, seed=1), Watching()
+    replay(schedule, small_problem(), rule, learning_rate=1e-3, seed=1)
+    assert [arrival.progress for arrival in rule.seen] == (schedule.time / 10.0).tolist()
+
+
+def test_a_schedule_where_everybody_is_busy_weighs_by_speed():
+    schedule, seen = watched(policy="never-queue", concurrency=4, rounds=40)
+    rates = schedule.network.fleet.service_rates
+    for arrival in seen:
+        share = rates[arrival.client] / rates.sum()
+        assert arrival.share == pytest.approx(share)
+        assert arrival.divisor == pytest.approx(4 * share)
+
+
+@pytest.mark.parametrize("policy", ["idle"])
+@pytest.mark.parametrize(("debias", "cap"), [(0.0, None), (0.5, None), (1.0, None), (1.0, 1.5)])
+def test_where_shares_are_unknown_they_are_counted_at_dispatch(policy, debias, cap):
+    schedule, seen = watched(debias, cap, policy=policy, concurrency=3, rounds=60)
+    tasks = [*zip(schedule.dispatched, schedule.client, range(60), strict=True)]
+    tasks += [*zip(schedule.pending_dispatched, schedule.pending_client, [99] * 9, strict=False)]
+    counts = np.ones(4)
+    for _, client, completion in sorted(tasks):
+        shares = counts / counts.sum()
+        counts[client] += 1
+        if completion < 60:
+            arrival = seen[completion]
+            weights = (4 * shares) ** -debias
+            weights = np.minimum(weights / (shares @ weights), cap or np.inf)
+            assert arrival.share == pytest.approx(shares[client])
+            assert arrival.divisor == pytest.approx(1 / weights[client])
 
 
 def test_an_empty_schedule_is_refused():

@@ -1,7 +1,7 @@
 """The whole state of a dispatcher in one file, written atomically and read without pickle.
 
 The file is a NumPy archive: the weights of the model and of every version that a task in flight
-carries, the update buffer, and one entry ``meta`` of JSON with everything else.
+carries, whatever arrays the rule keeps, and one entry ``meta`` of JSON with everything else.
 """
 
 import dataclasses
@@ -22,7 +22,8 @@ from sojourn.errors import InvalidFile
 from sojourn.files import replacing
 from sojourn.rules import ServerState, rule_to_table
 
-FORMAT = 2
+FORMAT = 3
+_ARRAY = "array-"
 _TASK_FIELDS = tuple(Task.__dataclass_fields__)
 
 
@@ -36,14 +37,13 @@ def write_checkpoint(
         "routing": dispatcher.router.routing,
         "norms": dispatcher.screen.norms,
     }
-    if state.buffer is not None:
-        arrays["buffer"] = state.buffer
+    arrays |= {_ARRAY + name: array for name, array in state.arrays.items()}
     for version in dispatcher.versions.uses():
         arrays[f"version-{version}"] = dispatcher.versions[version]
     meta = {
         "format": FORMAT,
         "version": state.version,
-        "buffered": state.buffered,
+        "numbers": dict(state.numbers),
         "held": dispatcher.held,
         "planned_at": dispatcher.planned_at,
         "counts": dispatcher.counts.to_dict(),
@@ -83,7 +83,8 @@ def restore_checkpoint(path: str | os.PathLike[str], dispatcher: Dispatcher) -> 
             f"{path}: a checkpoint of a run with concurrency {was[0]} and the rule {was[1]}; this "
             f"run has {now[0]} and {now[1]}. Resume with the settings that it was started with."
         )
-    dispatcher.state = ServerState(weights, meta["version"], arrays.get("buffer"), meta["buffered"])
+    kept = {k.removeprefix(_ARRAY): a for k, a in arrays.items() if k.startswith(_ARRAY)}
+    dispatcher.state = ServerState(weights, meta["version"], kept, meta["numbers"])
     dispatcher.router.routing = arrays["routing"]
     dispatcher.router.restore(meta["router"])
     dispatcher.screen.restore(arrays["norms"])

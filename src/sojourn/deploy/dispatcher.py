@@ -6,13 +6,15 @@ exactly m tasks are somewhere: held by the server because no client can take the
 client, or sent to it.
 
 When clients are gone p is renormalised over those that live. A task remembers p *and n* as they
-were when it was routed, n being the number of clients that p was over. So the mean step of
+were when it was routed, n being the number of clients that p was over, and what its update is
+divided by for them. So the mean step of
 Generalized AsyncSGD, :math:`\sum_i p_i\, \eta g_i/(n p_i)`, is :math:`\eta` times the average
 gradient of the clients living at that time, neither biased towards some of them nor shortened
 because others are gone.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +24,13 @@ from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.rates import RateEstimate
 from sojourn.deploy.routing import Router
 from sojourn.deploy.screening import LARGEST_RATIO, Screen
-from sojourn.deploy.tasks import Actions, Counts, Event, EventKind, Task, Use
+from sojourn.deploy.tasks import Actions, Counts, Drop, Event, EventKind, Task, Use
 from sojourn.deploy.versions import Versions
 from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidInput
 from sojourn.network import check_concurrency
-from sojourn.rules import Arrival, Rule, ServerState
-from sojourn.types import FloatArray
+from sojourn.rules import Arrival, Rule, Weighting
+from sojourn.types import FloatArray, Vector
 
 Replan = Callable[[FloatArray], FloatArray]
 """From the estimated service rates of all clients to a new routing."""
@@ -46,7 +48,8 @@ class Dispatcher:
     messages that may be out to one client. ``service_rates``, if known, is where estimation
     starts. With ``replan`` the routing is recomputed from the estimated rates every
     ``replan_every`` updates and whenever a client's speed is seen to change. A client that fails
-    ``patience`` times in a row is set aside.
+    ``patience`` times in a row is set aside. ``updates``, if known, is how many will be used in
+    all, for rules whose steps depend on the progress of the run.
 
     >>> from sojourn.rules import AsyncSGD
     >>> server = Dispatcher(
@@ -80,6 +83,7 @@ class Dispatcher:
         patience: int = 3,
         largest_ratio: float = LARGEST_RATIO,
         deadlines: Deadlines | None = None,
+        updates: int | None = None,
         seed: int = 0,
     ) -> None:
         if depth < 1:
@@ -88,9 +92,11 @@ class Dispatcher:
         self.concurrency = check_concurrency(concurrency)
         self.depth, self.patience = depth, patience
         self.replan, self.replan_every = replan, replan_every
-        self.state = ServerState(weights)
+        self.weighting: Weighting = getattr(rule, "weighting", Weighting())
+        self.updates = updates
         self.random = np.random.default_rng(seed)
         n = np.size(routing)
+        self.state = rule.begin(weights, n)
         rates = np.full(n, UNKNOWN_RATE) if service_rates is None else np.asarray(service_rates)
         self.rates_known = service_rates is not None
         weight = KNOWN_WEIGHT if self.rates_known else UNKNOWN_WEIGHT
@@ -283,9 +289,10 @@ class Dispatcher:
             client=number,
             ordinal=client.ordinal,
             version=self.state.version,
-            dispatched=self.counts.used,
+            dispatched=self.counts.completed,
             probability=self.router.share(number),
             clients=len(self.router.living),
+            divisor=self._divisor(number),
         )
         self.counts.routed += 1
         client.ordinal += 1
@@ -295,6 +302,13 @@ class Dispatcher:
         self.router.sent(number)
         self._send(client, now, actions)
 
+    def _divisor(self, number: int) -> float:
+        """What an update of a client is divided by if its task is sent now."""
+        living, share = self.router.living, self.router.share
+        needs_all = 0.0 < self.weighting.debias < 1.0
+        shares = np.array([share(i) for i in living]) if needs_all else np.ones(0)
+        return self.weighting.divisor(share(number), len(living), self.weighting.mean(shares))
+
     def _send(self, client: Client, now: float, actions: Actions) -> None:
         while client.alive and client.queue and len(client.out) < self.depth:
             task = client.queue.popleft()
@@ -302,21 +316,34 @@ class Dispatcher:
             actions.send.append(task)
 
     def _use(
-        self, task: Task, sent: object, update: object, seconds: float | None, actions: Actions
+        self, task: Task, sent: Vector, update: Any, seconds: float | None, actions: Actions
     ) -> None:
         staleness = self.state.version - task.version
-        arrival = Arrival(update, sent, task.probability, staleness, task.client)
-        self.state = self.rule.apply(
+        arrival = Arrival(
+            update,
+            sent,
+            client=task.client,
+            staleness=staleness,
+            share=task.probability,
+            divisor=task.divisor,
+            round=self.counts.completed,
+            progress=min(1.0, self.counts.used / self.updates) if self.updates else 0.0,
+        )
+        self.state, used = self.rule.apply(
             self.state,
             arrival,
             learning_rate=self.learning_rate,
             clients=task.clients,
             concurrency=self.concurrency,
         )
-        actions.used = Use(task, self.counts.used, staleness, seconds)
-        self.counts.used += 1
         client = self.clients[task.client]
-        client.used += 1
+        if used:
+            actions.used = Use(task, self.counts.used, staleness, seconds)
+            self.counts.used += 1
+            client.used += 1
+        else:
+            actions.dropped = Drop(task, staleness, seconds)
+            self.counts.dropped += 1
         client.failures = 0
         client.retry_seconds = FIRST_RETRY_SECONDS
 
@@ -362,7 +389,12 @@ class Dispatcher:
         self.router.speeds(rates, now)
         if self.replan is None:
             return
-        self.router.change(self.replan(rates), now)
+        try:
+            self.router.change(self.replan(rates), now)
+        except Exception as error:  # whatever a planner may raise, the tasks must go on
+            detail = f"re-planning failed, the old routing stays: {error}"
+            actions.events.append(Event("routing", None, detail))
+            return
         text = np.array2string(self.router.routing, precision=4, threshold=8)
         actions.events.append(Event("routing", None, f"new routing {text}"))
 

@@ -99,7 +99,7 @@ class GridServer:
         while not self._done:
             self.poll("running")
             self._sleep(POLL_SECONDS)
-        if self.journal.evaluated_at < self.dispatcher.counts.used:
+        if self.journal.evaluated_at < self.dispatcher.counts.completed:
             self.journal.evaluate(self.elapsed)
         self.journal.collect(wait=True)
         self.journal.checkpoint(self.elapsed)
@@ -195,8 +195,7 @@ class GridServer:
             )
             self._do(actions, loss=reply.loss)
             due = self.journal.evaluated_at + self.settings.evaluate_every
-            used = actions.used is not None and self.dispatcher.counts.used >= due
-            if used and not self.journal.evaluating:
+            if self.dispatcher.counts.completed >= due and not self.journal.evaluating:
                 self.journal.evaluate(now)
 
     def _error(self, message: Message, sent: _Sent, now: float) -> None:
@@ -253,6 +252,8 @@ class GridServer:
             self.journal.event(event, now)
         if actions.used is not None:
             self.journal.used(actions.used, loss, now)
+        if actions.dropped is not None:
+            self.journal.dropped(actions.dropped, loss, now)
         for client in actions.probe:
             if client in self._node_of:
                 self._ask(self._node_of[client])

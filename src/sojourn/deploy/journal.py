@@ -1,6 +1,6 @@
 """What a running deployment writes into its folder.
 
-``tasks.jsonl`` has a line per update applied, ``events.log`` a line per thing that went wrong or
+``tasks.jsonl`` has a line per update that came to the rule (``used`` or not), ``events.log`` a line per thing that went wrong or
 changed, ``status.json`` how it stands now, ``history.jsonl`` the evaluations so far, and
 ``checkpoint.npz`` all that is needed to go on after a crash.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from sojourn.deploy.checkpoint import restore_checkpoint, write_checkpoint
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.problems import Learnable
-from sojourn.deploy.tasks import Event, Use
+from sojourn.deploy.tasks import Drop, Event, Use
 from sojourn.files import replacing
 from sojourn.history import History
 from sojourn.provenance import provenance
@@ -79,7 +79,9 @@ class Journal:
         path = self.folder / "tasks.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         with replacing(path) as temporary:
-            temporary.write_text("".join(lines[: self.dispatcher.counts.used]), encoding="utf-8")
+            temporary.write_text(
+                "".join(lines[: self.dispatcher.counts.completed]), encoding="utf-8"
+            )
         return float(extra["elapsed"])
 
     def event(self, event: Event, elapsed: float) -> None:
@@ -91,25 +93,34 @@ class Journal:
 
     def used(self, use: Use, loss: float | None, elapsed: float) -> None:
         """An update was applied."""
-        task = use.task
         self._staleness.append(use.staleness)
+        self._recent.append((elapsed, use.staleness))
+        self._record(use, use.index, loss, elapsed)
+
+    def dropped(self, drop: Drop, loss: float | None, elapsed: float) -> None:
+        """An update was dropped: its loss counts, its staleness does not."""
+        self._record(drop, None, loss, elapsed)
+
+    def _record(
+        self, done: Use | Drop, index: int | None, loss: float | None, elapsed: float
+    ) -> None:
         if loss is not None:
             self._losses.append(loss)
-        self._recent.append((elapsed, use.staleness))
+        task, seconds = done.task, done.service_seconds
         record = {
-            "index": use.index,
+            "index": index,
+            "used": index is not None,
             "task": task.number,
             "client": task.client,
             "ordinal": task.ordinal,
             "dispatched": task.dispatched,
             "version": task.version,
-            "staleness": use.staleness,
+            "staleness": done.staleness,
             "probability": task.probability,
             "clients": task.clients,
+            "divisor": task.divisor,
             "time": round(elapsed, 3),
-            "service_seconds": None
-            if use.service_seconds is None
-            else round(use.service_seconds, 3),
+            "service_seconds": None if seconds is None else round(seconds, 3),
         }
         self._tasks.write(json.dumps(record) + "\n")
         self._tasks.flush()
@@ -121,7 +132,7 @@ class Journal:
 
     @property
     def evaluated_at(self) -> int:
-        """How many updates had been applied at the last evaluation."""
+        """How many rounds had been completed at the last evaluation."""
         if self._pending is not None:
             return self._pending.round
         return int(self.rows[-1]["round"]) if self.rows else 0
@@ -133,9 +144,9 @@ class Journal:
         """
         self.collect(wait=True)
         counts, state = self.dispatcher.counts, self.dispatcher.state
-        work = counts.used + counts.refused + counts.late
+        work = counts.completed + counts.refused + counts.late
         row: dict[str, float | int] = {
-            "round": counts.used,
+            "round": counts.completed,
             "time": elapsed,
             "train_loss": _mean(self._losses),
             "staleness": _mean(self._staleness),
@@ -149,7 +160,7 @@ class Journal:
             return {**row, "test_loss": loss, "test_accuracy": accuracy}
 
         future = self._evaluator.submit(work_out)
-        self._pending = _Pending(future, counts.used, self._staleness, self._losses)
+        self._pending = _Pending(future, counts.completed, self._staleness, self._losses)
         self._staleness, self._losses = [], []
 
     def collect(self, *, wait: bool = False) -> None:

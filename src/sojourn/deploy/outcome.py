@@ -48,10 +48,10 @@ def measured_network(dispatcher: Dispatcher) -> Network:
 def predict(
     dispatcher: Dispatcher, problem: Problem, settings: Settings, *, evaluate_every: int
 ) -> History:
-    """The same plan in virtual time, at the measured speeds, for the same number of updates."""
+    """The same plan in virtual time, at the measured speeds, for the same number of rounds."""
     schedule = simulate(
         measured_network(dispatcher),
-        rounds=dispatcher.counts.used,
+        rounds=dispatcher.counts.completed,
         policy=dispatcher.router.policy,
         work=settings.rule.local_steps,
         seed=settings.seed,
@@ -97,7 +97,7 @@ def write_outcome(
         strategies=strategies,
         seeds=(settings.seed,),
         pilot_seeds=(),
-        rounds=dispatcher.counts.used,
+        rounds=dispatcher.counts.completed,
         problem=problem_name,
         evaluate_every=settings.evaluate_every,
     )

@@ -96,6 +96,7 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
             first=settings.first_deadline,
             longest=settings.longest_deadline or math.inf,
         ),
+        updates=settings.updates,
         seed=settings.seed,
     )
 

@@ -12,9 +12,9 @@ EventKind = Literal[
 class Task:
     """One request to one client, with everything as it was when it was routed.
 
-    ``version`` is the model version whose weights it carries, ``dispatched`` the number of updates
-    applied by then, ``probability`` the routing probability p of the client and ``clients`` the
-    number n of clients that p was over. ``ordinal`` counts the tasks routed to this client.
+    ``version`` is the model version whose weights it carries, ``dispatched`` the number of rounds
+    completed by then, ``probability`` the routing probability p of the client and ``clients`` the
+    number n of clients that p was over; its update is divided by ``divisor``. ``ordinal`` counts the tasks routed to this client.
     """
 
     number: int
@@ -24,6 +24,7 @@ class Task:
     dispatched: int
     probability: float
     clients: int
+    divisor: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,15 @@ class Use:
 
     task: Task
     index: int
+    staleness: int
+    service_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """An update that the rule looked at and dropped; the fields are those of `Use`."""
+
+    task: Task
     staleness: int
     service_seconds: float | None
 
@@ -57,25 +67,33 @@ class Actions:
     probe: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     used: Use | None = None
+    dropped: Drop | None = None
 
 
 @dataclass(slots=True)
 class Counts:
     """Where every task that was ever routed has gone.
 
-    ``routed == used + refused + lost + (tasks in flight)`` at all times. ``used`` updates went
-    into the rule; ``refused`` ones were answers that were no good; ``lost`` tasks were taken from
-    a client that failed, left or was overdue, and routed anew. ``late`` counts replies to tasks no
+    ``routed == used + dropped + refused + lost + (tasks in flight)`` at all times. ``used`` updates
+    went into the model; ``dropped`` ones were not wanted by the rule, being too stale for it, say;
+    ``refused`` ones were answers that were no good; ``lost`` tasks were taken from a client that
+    failed, left or was overdue, and routed anew. ``late`` counts replies to tasks no
     longer in flight (lost, or answered before) and ``unknown`` replies that name a task that was
     never sent, or another client's: neither changes the tasks in flight.
     """
 
     routed: int = 0
     used: int = 0
+    dropped: int = 0
     refused: int = 0
     lost: int = 0
     late: int = 0
     unknown: int = 0
+
+    @property
+    def completed(self) -> int:
+        """Rounds: the tasks whose updates came to the rule, whether it used them or not."""
+        return self.used + self.dropped
 
     def to_dict(self) -> dict[str, int]:
         """Plain numbers, for a checkpoint."""

@@ -140,7 +140,7 @@ def _scenario(
 
 def _check_policy(rule: Rule, policy: Policy, routing: str | list[Any] | None) -> None:
     """Refuse a routing that would have no effect: strategies must differ where they say so."""
-    check_rule(rule, policy.name)
+    check_rule(rule)
     if policy.routes or routing is None:
         return
     plan = isinstance(routing, str) and routing.endswith(".toml")

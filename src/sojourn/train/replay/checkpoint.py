@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.files import replacing
-from sojourn.rules import ServerState, Vector
+from sojourn.rules import ServerState
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.state import Position, Rows, Version
+from sojourn.types import Vector
 
-FORMAT = "sojourn checkpoint 1"
+FORMAT = "sojourn checkpoint 2"
+_ARRAY = "array-"
 LEAST_SECONDS_PER_WRITE = 20.0
 
 
@@ -75,14 +78,14 @@ class CheckpointFile:
             "diverged_at": position.diverged_at,
             "weights": place(state.weights),
             "version": state.version,
-            "buffer": None if state.buffer is None else place(state.buffer),
-            "buffered": state.buffered,
+            "numbers": dict(state.numbers),
             "live": [[d, place(v.weights), v.number] for d, v in position.live.items()],
             "rows": asdict(position.rows),
         }
         stacked = np.stack([vector for _, vector in vectors.values()])
         with replacing(self.path) as temporary, temporary.open("wb") as file:
-            np.savez(file, meta=np.array(json.dumps(meta)), vectors=stacked)
+            named = {_ARRAY + name: array for name, array in state.arrays.items()}
+            np.savez(file, meta=np.array(json.dumps(meta)), vectors=stacked, **named)  # type: ignore[arg-type]
         end = time.monotonic()
         self._due = end + max(self._seconds, LEAST_SECONDS_PER_WRITE * (end - begin))
 
@@ -94,13 +97,18 @@ class CheckpointFile:
             with self.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 meta = json.loads(str(archive["meta"]))
                 vectors = list(archive["vectors"])
+                arrays = {
+                    name.removeprefix(_ARRAY): archive[name]
+                    for name in archive.files
+                    if name.startswith(_ARRAY)
+                }
             if meta["format"] != FORMAT:
                 raise InvalidFile(
                     f"{self.path}: a checkpoint of another version of Sojourn. "
                     "Delete it to start anew."
                 )
             self._check_identity(meta["identity"])
-            return _position(meta, vectors)
+            return _position(meta, vectors, arrays)
         except InvalidFile:
             raise
         except (OSError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
@@ -136,10 +144,12 @@ def digest(*values: Any) -> str:
     return made.hexdigest()[:16]
 
 
-def _position(meta: dict[str, Any], vectors: list[Vector]) -> Position:
-    buffer = None if meta["buffer"] is None else vectors[meta["buffer"]]
+def _position(
+    meta: dict[str, Any], vectors: list[Vector], arrays: dict[str, NDArray[Any]]
+) -> Position:
+    weights = vectors[meta["weights"]]
     return Position(
-        state=ServerState(vectors[meta["weights"]], meta["version"], buffer, meta["buffered"]),
+        state=ServerState(weights, meta["version"], arrays, meta["numbers"]),
         live={d: Version(vectors[place], number) for d, place, number in meta["live"]},
         rows=Rows(**meta["rows"]),
         round=meta["round"],

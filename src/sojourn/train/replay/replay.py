@@ -13,7 +13,8 @@ from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.progress import Advance, progress_bar
 from sojourn.provenance import provenance
-from sojourn.rules import Arrival, Rule, ServerState, check_rule, rule_to_table
+from sojourn.rules import Arrival, Rule, check_rule, rule_to_table
+from sojourn.rules.weighting import task_ordinals
 from sojourn.train.replay.batches import check_seed
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest, problem_digest
 from sojourn.train.replay.gradients import (
@@ -26,7 +27,8 @@ from sojourn.train.replay.gradients import (
     stacked_gradients,
 )
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.state import Position, Version, last_uses, run_end, task_ordinals
+from sojourn.train.replay.shares import shares_and_divisors
+from sojourn.train.replay.state import Position, Version, last_uses, run_end
 
 if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
@@ -131,19 +133,17 @@ class Replay:
         self._dispatched = np.asarray(schedule.dispatched)
         self._ordinals = task_ordinals(np.asarray(schedule.client))
         self._last_uses = last_uses(self._dispatched)
-        self._routing = schedule.network.client_routing.tolist()
+        self._shares, self._divisors = shares_and_divisors(schedule, rule)
 
     def beginning(self, batched: bool | None) -> Position:
         """The position before the first completion."""
-        weights = self.problem.initial_weights().numpy()
-        position = Position(ServerState(weights), {0: Version(weights, 0)}, batched=batched)
+        position = self._start(batched)
         self._evaluate(position)
         return position
 
     def together_pays(self) -> bool:
         """Whether to compute gradients together: measured on a few rounds, which are thrown away."""
-        weights = self.problem.initial_weights().numpy()
-        position = Position(ServerState(weights), {0: Version(weights, 0)})
+        position = self._start(None)
         workers, limit = self._workers(None), self._longest_run()
         self.spacing = self._rounds + 1
         last = self._rounds - 1
@@ -191,6 +191,11 @@ class Replay:
         if advance:
             advance(position.round, rounds)
 
+    def _start(self, batched: bool | None) -> Position:
+        weights = self.problem.initial_weights().numpy()
+        state = self.rule.begin(weights, self.problem.clients)
+        return Position(state, {0: Version(state.weights, 0)}, batched=batched)
+
     def _complete(self, position: Position, end: int, workers: Workers) -> None:
         """Apply the results of the run of independent tasks up to completion ``end``."""
         start = position.round
@@ -199,6 +204,8 @@ class Replay:
         ordinals = self._ordinals[start:end].tolist()
         releases = (self._last_uses[self._dispatched[start:end]] == np.arange(start, end)).tolist()
         needed = (self._last_uses[start + 1 : end + 1] >= 0).tolist()
+        shares = self._shares[start:end].tolist()
+        divisors = self._divisors[start:end].tolist()
         sent = [position.live[d] for d in sent_at]
         tasks = [
             Task(client, ordinal, version.weights)
@@ -208,7 +215,7 @@ class Replay:
         options: dict[str, Any] = {
             "learning_rate": self.learning_rate,
             "clients": self.problem.clients,
-            "concurrency": self.schedule.network.concurrency,
+            "concurrency": self.schedule.in_flight,
         }
         for i, (loss, update) in enumerate(workers.results(tasks)):
             (weights, number), client = sent[i], clients[i]
@@ -217,14 +224,23 @@ class Replay:
             if not math.isfinite(loss):
                 position.diverged_at = done
                 return
-            arrival = Arrival(update, weights, self._routing[client], staleness, client)
-            after = rule.apply(state, arrival, **options)
+            arrival = Arrival(
+                update,
+                weights,
+                client=client,
+                staleness=staleness,
+                share=shares[i],
+                divisor=divisors[i],
+                round=done - 1,
+                progress=self._progress(done - 1),
+            )
+            state, used = rule.apply(state, arrival, **options)
             rows.tasks += 1
             rows.loss += loss
-            if after is not state:
+            if used:
                 rows.used += 1
                 rows.staleness += staleness
-            position.state = state = after
+            position.state = state
             if needed[i]:
                 live[done] = Version(state.weights, state.version)
             if releases[i]:
@@ -233,6 +249,13 @@ class Replay:
                 self._evaluate(position)
                 if position.diverged_at is not None:
                     return
+
+    def _progress(self, done: int) -> float:
+        """The fraction of the run that is over after ``done`` rounds, in time if that was given."""
+        horizon = self.schedule.horizon
+        if horizon is None:
+            return done / self._rounds
+        return min(1.0, float(self.schedule.time[done]) / horizon)
 
     def _evaluate(self, position: Position) -> None:
         done = position.round
@@ -278,7 +301,7 @@ def _check(
             f"the problem has data for {problem.clients} clients, but the schedule is of "
             f"{schedule.network.size}: share the data among as many clients as the fleet has"
         )
-    check_rule(rule, schedule.scenario.policy.name)
+    check_rule(rule)
     if not schedule.rounds:
         raise InvalidInput("the schedule is empty: no task completes in its time. Give it longer.")
     number = isinstance(learning_rate, int | float | np.number)

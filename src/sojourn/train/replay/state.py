@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn.rules import ServerState, Vector
-from sojourn.types import IntArray
+from sojourn.rules import ServerState
+from sojourn.types import IntArray, Vector
 
 
 class Version(NamedTuple):
@@ -62,22 +62,6 @@ class Position:
     round: int = 0
     batched: bool | None = None
     diverged_at: int | None = None
-
-
-def task_ordinals(client: NDArray[np.integer]) -> IntArray:
-    """For every completion, how many tasks its client had completed before.
-
-    Clients work in order of arrival, so this is also the order in which they were sent.
-
-    >>> task_ordinals(np.array([0, 1, 0, 0, 1])).tolist()
-    [0, 0, 1, 2, 1]
-    """
-    by_client = np.argsort(client, kind="stable")
-    counts = np.bincount(client) if client.size else np.zeros(0, dtype=np.int64)
-    starts = np.cumsum(counts) - counts
-    ordinals = np.empty(client.size, dtype=np.int64)
-    ordinals[by_client] = np.arange(client.size) - np.repeat(starts, counts)
-    return ordinals
 
 
 def last_uses(dispatched: NDArray[np.integer]) -> IntArray:

@@ -1,0 +1,102 @@
+"""Rules for clients that train locally and send what their training changed."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from sojourn.checks import check_number, check_whole
+from sojourn.errors import UnknownName
+from sojourn.rules.base import Buffered, DifferenceRule, Run
+from sojourn.rules.server import Move, Plain
+from sojourn.rules.state import Arrival, ServerState
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FedAsync(DifferenceRule):
+    r"""Mix the locally trained model :math:`x` into the server's.
+
+    .. math:: w \leftarrow (1-\alpha_\tau) w + \alpha_\tau x, \qquad \alpha_\tau = \alpha\, s(\tau)
+
+    ``mixing`` is :math:`\alpha`; ``decay`` names :math:`s`: ``constant`` (1), ``polynomial``
+    (:math:`(1+\tau)^{-a}`) or ``hinge`` (1 if :math:`\tau \le b`, else
+    :math:`1/(a(\tau-b)+1)`). ``a`` is .5 for the polynomial and 10 for the hinge if not given.
+    APPFL's FedAsync divides :math:`\alpha` by n where the number of clients is set; this does not.
+    """
+
+    name: ClassVar[str] = "fedasync"
+    mixing: float = 0.6
+    decay: Literal["constant", "polynomial", "hinge"] = "polynomial"
+    a: float | None = None
+    b: float = 4.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("mixing", self.mixing, above=0.0, most=1.0)
+        if self.decay not in _DECAY_RATES:
+            raise UnknownName("decay", str(self.decay), _DECAY_RATES)
+        if self.a is not None:
+            check_number("a", self.a, above=0.0)
+        check_number("b", self.b, least=0.0)
+
+    def discount(self, staleness: int) -> float:
+        r""":math:`s(\tau)`.
+
+        >>> FedAsync(decay="hinge").discount(4), FedAsync(decay="hinge").discount(5)
+        (1.0, 0.09090909090909091)
+        """
+        a = _DECAY_RATES[self.decay] if self.a is None else self.a
+        if self.decay == "polynomial":
+            return float((1.0 + staleness) ** -a)
+        if self.decay == "hinge" and staleness > self.b:
+            return float(1.0 / (a * (staleness - self.b) + 1.0))
+        return 1.0
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        share = float(self.mixing * self.discount(int(arrival.staleness)))
+        trained = arrival.sent + arrival.update
+        if self.server == Plain():  # a mixture, rounded as one
+            return state.updated((1.0 - share) * state.weights + share * trained), True
+        return self.server.move(state, Move(trained - state.weights, share, 1.0), arrival), True
+
+
+_DECAY_RATES = {"constant": 1.0, "polynomial": 0.5, "hinge": 10.0}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FedBuff(Buffered, DifferenceRule):
+    r"""Collect K differences, discounted by staleness, then step along their mean.
+
+    .. math:: b \leftarrow b + \frac{\Delta}{\sqrt{1+\tau}}, \qquad
+       \text{after } K: \ w \leftarrow w + \eta_g\, b/K
+
+    ``buffer_size`` is :math:`K`, ``server_learning_rate`` is :math:`\eta_g`. The version grows by
+    one per emptied buffer, not per receipt. FLSim makes the discount 1 at staleness 1 and sums
+    instead of averaging; APPFL does not divide by K and takes differences against the current
+    model.
+    """
+
+    name: ClassVar[str] = "fedbuff"
+    buffer_size: int = 10
+    server_learning_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("buffer_size", self.buffer_size)
+        check_number("server_learning_rate", self.server_learning_rate, above=0.0)
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        update = float(1.0 / math.sqrt(1.0 + arrival.staleness)) * arrival.update
+        size, rate = self.buffer_size, self.server_learning_rate
+        return self.collect(state, arrival, update, size=size, rate=rate), True
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FedAvg(Buffered, DifferenceRule):
+    """Wait for the whole cohort of ``concurrency`` tasks, then average its trained models."""
+
+    name: ClassVar[str] = "fedavg"
+    policy: ClassVar[str] = "synchronous"
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        size = run.concurrency
+        return self.collect(state, arrival, arrival.update, size=size, rate=1.0), True

@@ -1,0 +1,187 @@
+r"""The server's optimiser: what becomes of the move that a rule makes of its arrivals.
+
+A rule hands over a `Move`; plainly applied it is :math:`w \leftarrow w + s\,v`. Momentum, Adam,
+clipping, weight decay and learning-rate schedules act on any rule's moves alike. Written in TOML:
+``server = {name = "momentum", beta = 0.9, clip = 10.0, schedule = {name = "cosine"}}``.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from sojourn.checks import check_number
+from sojourn.rules.knobs import Knobs
+from sojourn.rules.schedules import Constant, RateSchedule
+from sojourn.rules.state import Arrival, Number, ServerState
+from sojourn.types import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    r"""Where a rule would go: :math:`w + s\,v`.
+
+    ``vector`` is :math:`v`, ``step`` is :math:`s` (negative against a gradient) and ``rate`` the
+    learning rate in it, so that :math:`(s/\text{rate})\,v` is the weighted update by itself.
+    """
+
+    vector: Vector
+    step: float
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Server(Knobs, ABC):
+    r"""What all optimisers share, with :math:`u = (s/\text{rate})\,v` the weighted update.
+
+    ``clip`` shortens :math:`u` to that norm; ``weight_decay`` :math:`\lambda` multiplies the weights
+    by :math:`1 - \text{rate}\,\rho\,\lambda` at every move (decoupled, as in AdamW), and
+    ``schedule`` gives :math:`\rho`, by which the learning rate is multiplied.
+    """
+
+    name: ClassVar[str]
+    clip: float | None = None
+    weight_decay: float = 0.0
+    schedule: RateSchedule = field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        if self.clip is not None:
+            check_number("clip", self.clip, above=0.0)
+        check_number("weight_decay", self.weight_decay, least=0.0)
+
+    def vectors(self) -> tuple[str, ...]:
+        """The names of the vectors it keeps, each as long as the weights."""
+        return ()
+
+    def numbers(self) -> dict[str, Number]:
+        """The numbers it keeps, as they are before the first move."""
+        return {}
+
+    def move(self, state: ServerState, move: Move, arrival: Arrival) -> ServerState:
+        """The next version of ``state``."""
+        if self.clip is not None:
+            norm = abs(move.step / move.rate) * float(np.linalg.norm(move.vector))
+            if norm > self.clip:
+                move = Move(move.vector, move.step * (self.clip / norm), move.rate)
+        factor = self.schedule.factor(arrival)
+        weights = state.weights
+        if self.weight_decay:
+            weights = float(1.0 - move.rate * factor * self.weight_decay) * weights
+        return self._moved(state, weights, move, factor)
+
+    @abstractmethod
+    def _moved(self, state: ServerState, weights: Vector, move: Move, factor: float) -> ServerState:
+        """The next version, from decayed ``weights`` along a clipped ``move``."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Plain(Server):
+    r""":math:`w \leftarrow w + \rho\, s\, v`."""
+
+    name: ClassVar[str] = "plain"
+
+    def _moved(self, state: ServerState, weights: Vector, move: Move, factor: float) -> ServerState:
+        return state.updated(moved(weights, factor * move.step, move.vector))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Momentum(Server):
+    r"""Polyak's heavy ball, which spreads a heavy update over the rounds that follow.
+
+    .. math:: z \leftarrow \beta z + s\,v, \qquad w \leftarrow w + \rho z
+
+    With ``nesterov`` the weights move by :math:`\rho(\beta z + s\,v)` instead. As in PyTorch there
+    is no damping: in the long run steps are :math:`1/(1-\beta)` times as long.
+    """
+
+    name: ClassVar[str] = "momentum"
+    beta: float = 0.9
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction("beta", self.beta)
+
+    def vectors(self) -> tuple[str, ...]:
+        return ("velocity",)
+
+    def _moved(self, state: ServerState, weights: Vector, move: Move, factor: float) -> ServerState:
+        z = state.arrays["velocity"]
+        push = float(move.step) * move.vector
+        z *= float(self.beta)
+        z += push
+        if not self.nesterov:
+            return state.updated(moved(weights, factor, z))
+        return state.updated(moved(weights, factor, moved(push, self.beta, z)))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Adam(Server):
+    r"""Adam, with bias corrections; ``amsgrad`` never forgets the largest second moment.
+
+    .. math:: a \leftarrow \beta_1 a + (1-\beta_1) u, \quad q \leftarrow \beta_2 q + (1-\beta_2) u^2,
+       \quad w \leftarrow w + \text{rate}\,\rho\,
+       \frac{a/(1-\beta_1^k)}{\sqrt{q/(1-\beta_2^k)} + \epsilon}
+
+    at the k-th move, with :math:`u = (s/\text{rate})\,v`, which has the sign of the move. With
+    ``amsgrad`` the largest :math:`q` so far stands in the root. Kingma and Ba 2015; Reddi, Kale
+    and Kumar 2018.
+    """
+
+    name: ClassVar[str] = "adam"
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    amsgrad: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction("beta1", self.beta1)
+        check_fraction("beta2", self.beta2)
+        check_number("epsilon", self.epsilon, above=0.0)
+
+    def vectors(self) -> tuple[str, ...]:
+        return ("moment", "square", "largest") if self.amsgrad else ("moment", "square")
+
+    def numbers(self) -> dict[str, Number]:
+        return {"moves": 0}
+
+    def _moved(self, state: ServerState, weights: Vector, move: Move, factor: float) -> ServerState:
+        update = float(move.step / move.rate) * move.vector
+        a, q = state.arrays["moment"], state.arrays["square"]
+        blend(a, self.beta1, update)
+        blend(q, self.beta2, update * update)
+        if self.amsgrad:
+            largest = state.arrays["largest"]
+            q = np.maximum(largest, q, out=largest)
+        k = int(state.numbers["moves"]) + 1
+        root = np.sqrt(q / (1.0 - self.beta2**k)) + float(self.epsilon)
+        step = move.rate * factor / (1.0 - self.beta1**k)
+        return state.updated(moved(weights, step, a / root), moves=k)
+
+
+SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Plain, Momentum, Adam)}
+"""Every optimiser of the server by the name that configuration calls it."""
+
+
+def moved(weights: Vector, step: float, direction: Vector) -> Vector:
+    """``weights + step * direction``, with one new vector and no other on the way.
+
+    A NumPy number as ``step`` would make double precision of single.
+    """
+    result = float(step) * direction
+    result += weights
+    return result
+
+
+def blend(average: Vector, keep: float, value: Vector) -> None:
+    """``average`` becomes ``keep`` of itself and the rest ``value``, in place."""
+    average *= float(keep)
+    average += float(1.0 - keep) * value
+
+
+def check_fraction(name: str, value: float) -> None:
+    """Raise unless ``value`` is at least 0 and below 1."""
+    check_number(name, value, least=0.0, most=math.nextafter(1.0, 0.0))

@@ -1,0 +1,121 @@
+r"""What a server rule is: a frozen value that takes one state and one arrival to the next state.
+
+Whatever a rule remembers (buffers, tables, momenta, counters) stands in its `ServerState` as named
+arrays and numbers, so that a checkpoint writes any rule's state without knowing the rule, and the
+same rule serves the replay in virtual time and a deployment.
+
+``staleness`` (:math:`\tau`) counts *model versions* between the dispatch of a task and its use; a
+rule that buffers makes a new version only when it empties its buffer.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from numpy.typing import NDArray
+
+from sojourn.types import Vector
+
+NEVER_QUEUE = "never-queue"
+"""The policy of rules that keep every client busy with one task."""
+
+Sends = Literal["gradient", "difference"]
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The result of one task, as the server receives it.
+
+    ``update`` is a stochastic gradient if the rule's ``sends`` is ``"gradient"``, or the locally
+    trained weights minus those sent if it is ``"difference"``; ``sent`` is what the task was sent
+    with; ``staleness`` counts the model versions made since. ``share`` is the client's share of all
+    tasks as known when this one was sent, and ``divisor`` what the weight of the update is divided
+    by, fixed then (see `Weighting`). ``round`` counts the completions before this one, ``progress``
+    is the fraction of the run that is over (0 where its end is not known).
+    """
+
+    update: Vector
+    sent: Vector
+    client: int
+    staleness: int
+    share: float
+    divisor: float = 1.0
+    round: int = 0
+    progress: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The weights, how many versions were made so far, and whatever else the rule remembers.
+
+    ``weights`` is never changed in place: every version is a vector of its own. ``arrays``, of any
+    shape, belong to the rule, which may change them in place; ``numbers`` can be written as JSON.
+    """
+
+    weights: Vector
+    version: int = 0
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+
+    def updated(self, weights: Vector, **numbers: Number) -> "ServerState":
+        """The next version, with ``numbers`` changed."""
+        changed = {**self.numbers, **numbers}
+        return ServerState(weights, self.version + 1, self.arrays, changed)
+
+    def remembering(self, **numbers: Number) -> "ServerState":
+        """The same version, with ``numbers`` changed."""
+        return dataclasses.replace(self, numbers={**self.numbers, **numbers})
+
+
+class Rule(Protocol):
+    """What the replay and the deployment need of a rule.
+
+    ``name`` is what configuration calls it, ``sends`` what a client returns, ``policy`` the
+    dispatch policy it is meant for. A client that sends a difference takes ``local_steps`` steps
+    at ``local_learning_rate`` (``None``: the learning rate of the run), each pulled towards the
+    weights sent by ``proximal`` times the distance; ``local_steps`` is also how many service times
+    a task takes.
+
+    A rule may also have a ``weighting`` (`Weighting`), from which the divisors of arrivals are
+    made, and ``memory(clients, dimension)``, the numbers it keeps beyond the weights.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sends(self) -> Sends: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def local_steps(self) -> int: ...
+    @property
+    def local_learning_rate(self) -> float | None: ...
+    @property
+    def proximal(self) -> float: ...
+
+    def begin(self, weights: Vector, clients: int) -> ServerState:
+        """The state before the first arrival; its arrays are its own."""
+        ...
+
+    def apply(
+        self,
+        state: ServerState,
+        arrival: Arrival,
+        *,
+        learning_rate: float,
+        clients: int,
+        concurrency: int,
+    ) -> tuple[ServerState, bool]:
+        """The state after ``arrival``, and whether it was used (``False``: dropped).
+
+        ``clients`` is n and ``concurrency`` m. ``state`` is not used again.
+        """
+        ...
+
+
+def local_learning_rate(rule: Rule, learning_rate: float) -> float:
+    """The rate of a client's own steps: the rule's, or else the run's."""
+    own = rule.local_learning_rate
+    return float(learning_rate if own is None else own)

@@ -1,0 +1,31 @@
+"""How often each client of a schedule is heard, as far as the server could know at dispatch."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sojourn.rules import Rule, Weighting
+from sojourn.types import FloatArray
+
+if TYPE_CHECKING:
+    from sojourn.simulation.schedule import Schedule
+
+
+def shares_and_divisors(schedule: "Schedule", rule: Rule) -> tuple[FloatArray, FloatArray]:
+    """Share and divisor of every completed task, as of its dispatch: both of shape ``(rounds,)``.
+
+    The long-run share is used where it is known, and otherwise the share in the tasks sent before.
+    Tasks sent at one instant are taken in order of clients.
+    """
+    weighting: Weighting = getattr(rule, "weighting", Weighting())
+    shares = schedule.shares
+    client, n = np.asarray(schedule.client), schedule.network.size
+    if shares is not None:
+        return shares[client], weighting.divisors(shares)[client]
+    clients = np.concatenate([client, schedule.pending_client])
+    dispatched = np.concatenate([schedule.dispatched, schedule.pending_dispatched])
+    order = np.lexsort((clients, dispatched))
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = np.arange(order.size)
+    realised, divisors = weighting.realised(clients[order], n)
+    return realised[place[: client.size]], divisors[place[: client.size]]
