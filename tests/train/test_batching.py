@@ -202,7 +202,7 @@ class Clock:
         class Way:
             tasks = 0
 
-            def results(self, tasks):
+            def results(self, tasks, copies=1):
                 clock.now += seconds * len(tasks)
                 Way.tasks += len(tasks)
                 return iter([(0.0, None)] * len(tasks))
@@ -238,7 +238,7 @@ def test_the_first_run_may_compile_and_does_not_decide(monkeypatch):
     clock = Clock(monkeypatch, plain=0.0001, together=0.00005)
     plain = clock.ways[0].results
 
-    def compiling(tasks):
+    def compiling(tasks, copies=1):
         if not clock.ways[0].tasks:
             clock.now += 100 * work.HEAVY_TASK * len(tasks)
         return plain(tasks)

@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sojourn.rules import Rule, local_learning_rate
+from sojourn.rules import Rule
 from sojourn.train.replay.problem import Loss, Problem, altered, local_step
 
 StackedGradients: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""From weights (tasks, dimension) and batches x, y (tasks, batch, ...) to losses and gradients."""
+"""From weights (tasks, dimension) and batches x, y to losses and gradients.
+
+There is a batch per task, (tasks, batch, ...), or one for every so many tasks in a row.
+"""
 
 _ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Identity)
 
@@ -63,7 +66,7 @@ class _DenseGradients:
             part.view(tasks, *shape).requires_grad_()
             for part, shape in zip(parts, self._shapes, strict=True)
         ]
-        losses = self._loss(self._outputs(iter(parameters), x), y)
+        losses = self._loss(self._outputs(iter(parameters), x), _each(y, tasks))
         gradients = torch.autograd.grad(losses.sum(), parameters)
         return losses.detach(), torch.cat([g.reshape(tasks, -1) for g in gradients], dim=1)
 
@@ -72,11 +75,19 @@ class _DenseGradients:
         for layer in self._layers:
             if not isinstance(layer, nn.Linear):
                 hidden = layer(hidden)
-            elif "bias" in dict(layer.named_parameters()):
+                continue
+            shared = len(hidden)
+            if "bias" in dict(layer.named_parameters()):
                 weight, bias = next(parameters), next(parameters)
-                hidden = torch.baddbmm(bias.unsqueeze(2), weight, hidden)
+                tasks, outputs, inputs = weight.shape
+                # Tasks that share a batch are one wider layer.
+                wide = weight.reshape(shared, -1, inputs), bias.reshape(shared, -1, 1)
+                hidden = torch.baddbmm(wide[1], wide[0], hidden)
             else:
-                hidden = torch.bmm(next(parameters), hidden)
+                weight = next(parameters)
+                tasks, outputs, inputs = weight.shape
+                hidden = torch.bmm(weight.reshape(shared, -1, inputs), hidden)
+            hidden = hidden.reshape(tasks, outputs, -1)
         return hidden.transpose(1, 2)
 
 
@@ -97,13 +108,19 @@ class _VectorizedGradients:
             for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
         self._model.train()
-        gradients, losses = self._gradients(parameters, x, y)
+        tasks = len(weights)
+        gradients, losses = self._gradients(parameters, _each(x, tasks), _each(y, tasks))
         flat = [gradients[name].reshape(len(weights), -1) for name in self._shapes]
         return losses, torch.cat(flat, dim=1)
 
     def _loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         outputs: Any = torch.func.functional_call(self._model, parameters, (x,))
         return self._task_loss(outputs, y)
+
+
+def _each(batches: Tensor, tasks: int) -> Tensor:
+    """A batch for every task, where several tasks in a row share one."""
+    return batches if len(batches) == tasks else batches.repeat_interleave(tasks // len(batches), 0)
 
 
 def _dense_layers(problem: Problem) -> list[nn.Module] | None:
@@ -159,17 +176,24 @@ Result: TypeAlias = tuple[float, Weights]
 
 
 class Task(NamedTuple):
-    """One request to one client: which of its tasks it is, and the weights it was sent with."""
+    """One request to one client: which of its tasks it is, and the weights it was sent with.
+
+    ``rate`` is the learning rate of the client's own steps, where it takes some.
+    """
 
     client: int
     ordinal: int
     sent: Weights
+    rate: float
 
 
 class Tasks(Protocol):
-    """A way to compute the results of tasks, in their order."""
+    """A way to compute the results of tasks, in their order.
 
-    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
+    ``copies`` tasks in a row are the same but for the weights they were sent with.
+    """
+
+    def results(self, tasks: Sequence[Task], copies: int = 1) -> Iterator[Result]:
         """Mean loss and update of each task."""
         ...
 
@@ -177,17 +201,16 @@ class Tasks(Protocol):
 class PlainTasks:
     """One task at a time, each when its result is asked for."""
 
-    def __init__(self, problem: Problem, rule: Rule, learning_rate: float, seed: int) -> None:
+    def __init__(self, problem: Problem, rule: Rule, seed: int) -> None:
         self._problem, self._rule, self._seed = problem, rule, seed
-        self._rate = local_learning_rate(rule, learning_rate)
 
-    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
+    def results(self, tasks: Sequence[Task], copies: int = 1) -> Iterator[Result]:
         problem, rule, seed = self._problem, self._rule, self._seed
-        for client, ordinal, sent in tasks:
+        for client, ordinal, sent, rate in tasks:
             if rule.sends == "gradient":
                 yield problem.loss_and_array(sent, client, ordinal, seed)
             else:
-                steps, rate, pull = rule.local_steps, self._rate, rule.proximal
+                steps, pull = rule.local_steps, rule.proximal
                 loss, update = problem.loss_and_difference(
                     sent, client, ordinal, seed, steps, rate, proximal=pull
                 )
@@ -201,31 +224,31 @@ class BatchedTasks:
         self,
         problem: Problem,
         rule: Rule,
-        learning_rate: float,
         seed: int,
         gradients: StackedGradients,
     ) -> None:
         self._problem, self._rule, self._seed = problem, rule, seed
-        self._rate = local_learning_rate(rule, learning_rate)
         self._gradients = gradients
 
-    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
+    def results(self, tasks: Sequence[Task], copies: int = 1) -> Iterator[Result]:
         sent = torch.from_numpy(np.stack([task.sent for task in tasks]))
         if self._rule.sends == "gradient":
-            losses, updates = self._step(tasks, sent, 0)
+            losses, updates = self._step(tasks[::copies], sent, 0)
         else:
-            losses, updates = self._descend(tasks, sent)
+            losses, updates = self._descend(tasks, sent, copies)
         return zip(losses.tolist(), updates.numpy(), strict=True)
 
-    def _descend(self, tasks: Sequence[Task], sent: Tensor) -> tuple[Tensor, Tensor]:
+    def _descend(self, tasks: Sequence[Task], sent: Tensor, copies: int) -> tuple[Tensor, Tensor]:
         local, total = sent, torch.zeros(len(tasks), dtype=torch.float64)
+        rates = torch.tensor([[task.rate] for task in tasks], dtype=sent.dtype)
         for step in range(self._rule.local_steps):
-            losses, gradients = self._step(tasks, local, step)
-            local = local_step(local, sent, gradients, self._rate, self._rule.proximal)
+            losses, gradients = self._step(tasks[::copies], local, step)
+            local = local_step(local, sent, gradients, rates, self._rule.proximal)
             total += losses
         return total / self._rule.local_steps, local - sent
 
     def _step(self, tasks: Sequence[Task], weights: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """``weights`` may have several rows for each of ``tasks``, next to one another."""
         steps = self._rule.local_steps
         numbers = [(task.client, task.ordinal * steps + step) for task in tasks]
         x, y = self._problem.stacked_batches(numbers, self._seed)
@@ -269,23 +292,23 @@ class Workers:
         """How many tasks the next run may have."""
         return min(limit, TRIAL_RUN) if self.batched is None else limit
 
-    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
-        """Mean loss and update of each task, in order."""
+    def results(self, tasks: Sequence[Task], copies: int = 1) -> Iterator[Result]:
+        """Mean loss and update of each task, in order; see `Tasks`."""
         self._tried += len(tasks)
         if self.batched is None and self._tried > LONGEST_TRIAL:
             self.batched = False
         if self.batched is None and len(tasks) >= SHORTEST_RUN:
-            return self._timed(tasks)
+            return self._timed(tasks, copies)
         if self.batched and self._together is not None and len(tasks) >= SHORTEST_RUN:
-            return self._together.results(tasks)
+            return self._together.results(tasks, copies)
         return self._plain.results(tasks)
 
-    def _timed(self, tasks: Sequence[Task]) -> Iterator[Result]:
+    def _timed(self, tasks: Sequence[Task], copies: int) -> Iterator[Result]:
         plain, together = self._seconds
         turn = len(together) < len(plain) - 1
         way = self._together if turn and self._together is not None else self._plain
         begin = time.thread_time()
-        results = list(way.results(tasks))
+        results = list(way.results(tasks, copies))
         (together if turn else plain).append((time.thread_time() - begin) / len(tasks))
         if min(plain[1:], default=0.0) > HEAVY_TASK:
             self.batched = False

@@ -328,7 +328,7 @@ def _backward(loss: Tensor) -> None:
 
 
 def local_step(
-    local: Tensor, sent: Tensor, gradient: Tensor, learning_rate: float, proximal: float
+    local: Tensor, sent: Tensor, gradient: Tensor, learning_rate: float | Tensor, proximal: float
 ) -> Tensor:
     r"""One step at a client: :math:`x - \eta (g + \rho (x - w))`."""
     if proximal:

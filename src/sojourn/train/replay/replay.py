@@ -3,17 +3,19 @@
 import math
 import os
 import time
+from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.progress import Advance, progress_bar
 from sojourn.provenance import provenance
-from sojourn.rules import Arrival, Rule, check_rule, rule_to_table
+from sojourn.rules import Arrival, Rule, check_rule, local_learning_rate, rule_to_table
 from sojourn.rules.weighting import task_ordinals
 from sojourn.train.replay.batches import check_seed
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest, problem_digest
@@ -22,6 +24,7 @@ from sojourn.train.replay.gradients import (
     LONGEST_RUN,
     BatchedTasks,
     PlainTasks,
+    Result,
     Task,
     Workers,
     stacked_gradients,
@@ -47,6 +50,7 @@ def replay(
     learning_rate: float,
     seed: int,
     evaluate_every: int | None = None,
+    evaluate_at: ArrayLike | None = None,
     batched: bool | None = None,
     strategy: str | None = None,
     progress: bool | Advance = False,
@@ -59,7 +63,8 @@ def replay(
     weights of it. ``seed`` chooses the batches, which depend on ``(seed, client, ordinal)`` alone.
 
     ``evaluate_every`` is the number of rounds between rows; by default, as `evaluation_spacing`
-    says. ``batched`` computes independent gradients together (``True``), one by one (``False``), or
+    says. ``evaluate_at`` gives the times of the rows instead, so that strategies of different
+    throughput are seen at the same times. ``batched`` computes independent gradients together (``True``), one by one (``False``), or
     whichever is faster on the first runs (``None``): the same up to rounding, and the choice is
     kept in the provenance. ``progress`` shows a bar on a terminal, or is called with the rounds
     done and in all. ``checkpoint`` is a file to keep the run in, and to go on from if it exists: a
@@ -73,7 +78,7 @@ def replay(
     _check(schedule, problem, rule, learning_rate, evaluate_every)
     learning_rate = float(learning_rate)
     run = Replay(schedule, problem, rule, learning_rate=learning_rate, seed=check_seed(seed))
-    run.spacing = evaluate_every or run.spacing
+    run.evaluate(every=evaluate_every, at=evaluate_at)
     about = _about(run)
     file = _checkpoint_file(checkpoint, run, batched)
     position = (file.read() if file else None) or run.beginning(batched)
@@ -81,16 +86,7 @@ def replay(
     bar = progress_bar(name) if progress is True else nullcontext(progress or None)
     with bar as advance:
         run.run(position, file, advance)
-    return History(
-        strategy=name,
-        seed=run.seed,
-        learning_rate=learning_rate,
-        clock="virtual",
-        **position.rows.columns,
-        diverged_at=position.diverged_at,
-        weights=position.state.weights,
-        provenance=provenance(**about, batched=bool(position.batched)),
-    )
+    return run.history(position, name, provenance(**about, batched=bool(position.batched)))
 
 
 def evaluation_spacing(rounds: int, test_size: int, samples_per_round: int) -> int:
@@ -126,30 +122,60 @@ class Replay:
     ) -> None:
         self.schedule, self.problem, self.rule = schedule, problem, rule
         self.learning_rate, self.seed = learning_rate, seed
-        self.spacing = evaluation_spacing(
-            schedule.rounds, len(problem.test_set[1]), problem.batch_size * rule.local_steps
-        )
         self._rounds = schedule.rounds
+        self._local_rate = local_learning_rate(rule, learning_rate)
+        self.evaluate()
         self._dispatched = np.asarray(schedule.dispatched)
         self._ordinals = task_ordinals(np.asarray(schedule.client))
         self._last_uses = last_uses(self._dispatched)
         self._shares, self._divisors = shares_and_divisors(schedule, rule)
 
+    def evaluate(self, *, every: int | None = None, at: ArrayLike | None = None) -> None:
+        """Evaluate after every so many rounds (and at both ends), or at these times."""
+        if at is not None:
+            times = np.unique(np.asarray(at, dtype=np.float64))
+            rounds = np.searchsorted(self.schedule.time, times, side="right")
+            self.spacing: int | str = digest(times)
+        else:
+            samples = self.problem.batch_size * self.rule.local_steps
+            tests = len(self.problem.test_set[1])
+            spacing = every or evaluation_spacing(self._rounds, tests, samples)
+            rounds = np.append(np.arange(0, self._rounds, spacing), self._rounds)
+            times = np.concatenate([[0.0], np.asarray(self.schedule.time)])[rounds]
+            self.spacing = spacing
+        self._marks: dict[int, list[float]] = {}
+        for done, when in zip(rounds.tolist(), times.tolist(), strict=True):
+            self._marks.setdefault(done, []).append(when)
+
     def beginning(self, batched: bool | None) -> Position:
         """The position before the first completion."""
         position = self._start(batched)
-        self._evaluate(position)
+        if 0 in self._marks:
+            self._evaluate(position)
         return position
+
+    def history(self, position: Position, strategy: str, origin: dict[str, Any]) -> History:
+        """What the run is so far."""
+        return History(
+            strategy=strategy,
+            seed=self.seed,
+            learning_rate=self.learning_rate,
+            clock="virtual",
+            **position.rows.columns,
+            diverged_at=position.diverged_at,
+            weights=position.state.weights,
+            provenance=origin,
+        )
 
     def together_pays(self) -> bool:
         """Whether to compute gradients together: measured on a few rounds, which are thrown away."""
         position = self._start(None)
-        workers, limit = self._workers(None), self._longest_run()
-        self.spacing = self._rounds + 1
+        workers, limit = self.workers(None), self.longest_run
+        self._marks = {}
         last = self._rounds - 1
         while workers.batched is None and position.round < last and position.diverged_at is None:
-            end = run_end(self._dispatched, position.round, workers.longest_run(limit))
-            self._complete(position, end, workers)
+            end = self.next_end(position, workers.longest_run(limit))
+            self.apply(position, end, workers.results(self.tasks(position, end)))
         return bool(workers.batched)
 
     def identity(self) -> dict[str, str]:
@@ -172,14 +198,14 @@ class Replay:
 
     def run(self, position: Position, file: CheckpointFile | None, advance: Advance | None) -> None:
         """Take ``position`` to the end of the schedule, or to where the run diverges."""
-        workers = self._workers(position.batched)
-        limit = self._longest_run()
+        workers = self.workers(position.batched)
+        limit = self.longest_run
         begun, rounds = position.round, self._rounds
         next_progress = 0.0
         while position.round < rounds and position.diverged_at is None:
-            end = run_end(self._dispatched, position.round, workers.longest_run(limit))
+            end = self.next_end(position, workers.longest_run(limit))
             settled = position.batched is not None
-            self._complete(position, end, workers)
+            self.apply(position, end, workers.results(self.tasks(position, end)))
             position.batched = workers.batched
             if file and position.batched is not None and (file.due or not settled):
                 file.write(position)
@@ -196,28 +222,41 @@ class Replay:
         state = self.rule.begin(weights, self.problem.clients)
         return Position(state, {0: Version(state.weights, 0)}, batched=batched)
 
-    def _complete(self, position: Position, end: int, workers: Workers) -> None:
-        """Apply the results of the run of independent tasks up to completion ``end``."""
+    def next_end(self, position: Position, limit: int, until: int | None = None) -> int:
+        """Where the run of independent tasks that is next ends, of at most ``limit`` tasks."""
+        end = run_end(self._dispatched, position.round, limit)
+        return end if until is None else min(end, until)
+
+    def tasks(self, position: Position, end: int) -> list[Task]:
+        """The tasks from ``position`` up to completion ``end``, with the weights they were sent with."""
+        span = slice(position.round, end)
+        return [
+            Task(client, ordinal, position.live[sent_at].weights, self._local_rate)
+            for client, ordinal, sent_at in zip(
+                self.schedule.client[span].tolist(),
+                self._ordinals[span].tolist(),
+                self._dispatched[span].tolist(),
+                strict=True,
+            )
+        ]
+
+    def apply(self, position: Position, end: int, results: Iterable[Result]) -> None:
+        """Apply the results of the tasks up to completion ``end``, in order."""
         start = position.round
         clients = self.schedule.client[start:end].tolist()
         sent_at = self._dispatched[start:end].tolist()
-        ordinals = self._ordinals[start:end].tolist()
         releases = (self._last_uses[self._dispatched[start:end]] == np.arange(start, end)).tolist()
         needed = (self._last_uses[start + 1 : end + 1] >= 0).tolist()
         shares = self._shares[start:end].tolist()
         divisors = self._divisors[start:end].tolist()
         sent = [position.live[d] for d in sent_at]
-        tasks = [
-            Task(client, ordinal, version.weights)
-            for client, ordinal, version in zip(clients, ordinals, sent, strict=True)
-        ]
         rule, rows, live, state = self.rule, position.rows, position.live, position.state
         options: dict[str, Any] = {
             "learning_rate": self.learning_rate,
             "clients": self.problem.clients,
             "concurrency": self.schedule.in_flight,
         }
-        for i, (loss, update) in enumerate(workers.results(tasks)):
+        for i, (loss, update) in enumerate(results):
             (weights, number), client = sent[i], clients[i]
             staleness = state.version - number
             position.round = done = start + i + 1
@@ -245,7 +284,7 @@ class Replay:
                 live[done] = Version(state.weights, state.version)
             if releases[i]:
                 del live[sent_at[i]]
-            if done % self.spacing == 0 or done == self._rounds:
+            if done in self._marks:
                 self._evaluate(position)
                 if position.diverged_at is not None:
                     return
@@ -263,17 +302,19 @@ class Replay:
         if not math.isfinite(loss):
             position.diverged_at = done
             return
-        position.rows.add(
-            round=done,
-            time=float(self.schedule.time[done - 1]) if done else 0.0,
-            test_loss=loss,
-            test_accuracy=accuracy,
-            gradients=done * self.rule.local_steps,
-            updates=position.state.version,
-        )
+        for when in self._marks[done]:
+            position.rows.add(
+                round=done,
+                time=when,
+                test_loss=loss,
+                test_accuracy=accuracy,
+                gradients=done * self.rule.local_steps,
+                updates=position.state.version,
+            )
 
-    def _workers(self, batched: bool | None) -> Workers:
-        parts = self.problem, self.rule, self.learning_rate, self.seed
+    def workers(self, batched: bool | None) -> Workers:
+        """Who computes the results of tasks: together (``True``), one by one, or as is faster."""
+        parts = self.problem, self.rule, self.seed
         gradients = None if batched is False else stacked_gradients(self.problem)
         if batched and gradients is None:
             raise InvalidInput(
@@ -283,7 +324,9 @@ class Replay:
         together = None if gradients is None else BatchedTasks(*parts, gradients)
         return Workers(PlainTasks(*parts), together, batched)
 
-    def _longest_run(self) -> int:
+    @property
+    def longest_run(self) -> int:
+        """How many tasks are worth computing together."""
         x, _ = self.problem.test_set
         inputs = self.problem.batch_size * x[0].numel()
         return max(1, min(LONGEST_RUN, LARGEST_STACK // (self.problem.dimension + inputs)))

@@ -1,0 +1,108 @@
+"""Runs in lockstep against the same runs by themselves."""
+
+import numpy as np
+import pytest
+
+from sojourn.errors import InvalidInput
+from sojourn.rules import AsyncSGD, FedBuff, GeneralizedAsyncSGD
+from sojourn.train.replay.lockstep import Lockstep
+from sojourn.train.replay.replay import Replay, replay
+from tests.train.small import small_problem, small_schedule
+
+RATES = (0.01, 0.05, 0.2)
+
+
+def together(schedule, problem, rules, *, batched, until=None):
+    members = [
+        Replay(schedule, problem, rule, learning_rate=rate, seed=3)
+        for rule in rules
+        for rate in RATES
+    ]
+    positions = [member.beginning(batched) for member in members]
+    lockstep = Lockstep(members)
+    if until is not None:
+        lockstep.run(positions, until=until, batched=batched)
+        assert {position.round for position in positions} == {until}
+    lockstep.run(positions, batched=batched)
+    return [m.history(p, m.rule.name, {}) for m, p in zip(members, positions, strict=True)]
+
+
+def alone(schedule, problem, rules):
+    return [
+        replay(schedule, problem, rule, learning_rate=rate, seed=3, batched=False)
+        for rule in rules
+        for rate in RATES
+    ]
+
+
+RULES = [
+    (AsyncSGD(), AsyncSGD(debias=0.5), GeneralizedAsyncSGD()),
+    (FedBuff(buffer_size=3, local_steps=2),),
+]
+
+
+@pytest.mark.parametrize("rules", RULES, ids=["gradients", "differences"])
+@pytest.mark.parametrize("until", [None, 37])
+def test_one_by_one_members_are_solo_runs_to_the_bit(rules, until):
+    schedule = small_schedule(rounds=80, work=rules[0].local_steps)
+    problem = small_problem()
+    for a, b in zip(
+        together(schedule, problem, rules, batched=False, until=until),
+        alone(schedule, problem, rules),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a.weights, b.weights)
+        np.testing.assert_array_equal(a.test_loss, b.test_loss)
+        np.testing.assert_array_equal(a.staleness, b.staleness)
+
+
+@pytest.mark.parametrize("rules", RULES, ids=["gradients", "differences"])
+def test_stacked_members_are_solo_runs_up_to_rounding(rules):
+    schedule = small_schedule(rounds=80, work=rules[0].local_steps)
+    problem = small_problem()
+    for a, b in zip(
+        together(schedule, problem, rules, batched=True),
+        alone(schedule, problem, rules),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a.weights, b.weights, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(a.test_loss, b.test_loss, rtol=1e-4)
+
+
+def test_a_member_that_diverges_leaves_the_others_alone():
+    schedule, problem = small_schedule(rounds=60), small_problem()
+    members = [
+        Replay(schedule, problem, AsyncSGD(), learning_rate=rate, seed=3) for rate in (0.05, 1e30)
+    ]
+    positions = [member.beginning(False) for member in members]
+    Lockstep(members).run(positions, batched=False)
+    assert positions[0].diverged_at is None
+    assert positions[0].round == 60
+    assert positions[1].diverged_at is not None
+    solo = replay(schedule, problem, AsyncSGD(), learning_rate=0.05, seed=3, batched=False)
+    np.testing.assert_array_equal(positions[0].state.weights, solo.weights)
+
+
+def test_members_must_share_what_clients_do():
+    schedule, problem = small_schedule(rounds=20), small_problem()
+    gradient = Replay(schedule, problem, AsyncSGD(), learning_rate=0.1, seed=1)
+    difference = Replay(schedule, problem, FedBuff(), learning_rate=0.1, seed=1)
+    with pytest.raises(InvalidInput, match="must share schedule"):
+        Lockstep([gradient, difference])
+
+
+def test_rows_at_given_times_reach_the_horizon():
+    schedule, problem = small_schedule(rounds=60), small_problem()
+    end = float(schedule.time[-1])
+    times = np.linspace(0, end * 1.1, 12)
+    history = replay(
+        schedule, problem, AsyncSGD(), learning_rate=0.1, seed=1, evaluate_at=times, batched=False
+    )
+    np.testing.assert_array_equal(history.time, times)
+    np.testing.assert_array_equal(
+        history.round, np.searchsorted(schedule.time, times, side="right")
+    )
+    whole = replay(
+        schedule, problem, AsyncSGD(), learning_rate=0.1, seed=1, evaluate_every=1, batched=False
+    )
+    np.testing.assert_array_equal(history.test_loss, whole.test_loss[history.round])
