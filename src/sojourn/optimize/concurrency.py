@@ -1,8 +1,9 @@
 """The best number of tasks in flight: a bracket by doubling, then golden section on whole numbers."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
@@ -21,6 +22,9 @@ MOST_SEARCHES = 3
 """Searches through all starts, each at the concurrency that the last one led to."""
 MOST_STEPS = 64
 """Concurrencies tried around one of them."""
+
+FOLLOWING: Mapping[str, Any] = {"tolerance": 1e-7, "most_steps": 200}
+"""When to end descents that only tell which concurrency is worth a search through all starts."""
 
 
 def optimize_concurrency(
@@ -197,12 +201,12 @@ class _Search:
         fleet, start = network.fleet, network.routing
         floor = floor_of(self._objective)
         try:
-            ended = descend(fleet, m, self._objective, start)
+            ended = descend(fleet, m, self._objective, start, **FOLLOWING)
         except Unreachable:
             if floor is None:
                 raise
-            start = descend(fleet, m, floor, start).network.routing
-            ended = descend(fleet, m, self._objective, start)
+            start = descend(fleet, m, floor, start, **FOLLOWING).network.routing
+            ended = descend(fleet, m, self._objective, start, **FOLLOWING)
         return replace(network, routing=ended.network.routing, concurrency=m)
 
     def _search_all(self, m: int) -> Solution:
