@@ -67,7 +67,7 @@ def test_figure(run, tmp_path):
         (("--objective", "per-time"), "needs --rounds"),
         (("--objective", "time-budget"), "needs --time"),
         (("--objective", "throughput"), "has no best concurrency"),
-        (("--gradient-norm", "-1"), "accuracy must be positive"),
+        (("--gradient-norm", "-1"), "gradient_norm must be positive"),
         (
             ("--gradient-norm", "0.001", "--learning-rate", "1"),
             "the least that any routing attains",

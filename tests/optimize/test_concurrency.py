@@ -1,8 +1,10 @@
 """The best concurrency, against a scan and the paper's setting."""
 
+import numpy as np
 import pytest
 
 import sojourn as sj
+from sojourn.optimize.concurrency import MOST_SEARCHES, MOST_STEPS
 
 PAPER = sj.LearningConstants(15.0, 1.0, 3.0, 10.0)
 
@@ -42,3 +44,72 @@ def test_unreachable_at_every_concurrency():
     objective = sj.TimeToAccuracy(PAPER, 1e-4, learning_rate=0.1)
     with pytest.raises(sj.Unreachable, match="out of reach"):
         sj.optimize_concurrency(sj.Fleet([1.0, 2.0]), objective)
+
+
+class Counted:
+    """An objective that counts how often it is evaluated."""
+
+    def __init__(self, objective):
+        self.objective, self.evaluations = objective, 0
+
+    def __getattr__(self, name):
+        return getattr(self.objective, name)
+
+    def evaluate(self, network):
+        self.evaluations += 1
+        return self.objective.evaluate(network)
+
+
+def test_a_wall_within_reach_of_another_routing_is_climbed():
+    """Fixed learning rates put accuracies out of reach of most routings: the work stays bounded."""
+    random = np.random.default_rng(5)
+    for _ in range(4):
+        fleet = sj.Fleet(np.exp(random.normal(0.0, 1.5, 6)), counts=random.integers(1, 9, 6))
+        floor = sj.plan(fleet, sj.PerRound(PAPER, 0.003, 1e300), concurrency=1)
+        target = 8 * floor.value * random.uniform(1.01, 1.5)
+        heard = []
+        found = sj.optimize_concurrency(
+            fleet, sj.TimeToAccuracy(PAPER, target, learning_rate=0.003), progress=heard.append
+        )
+        assert np.isfinite(found.value)
+        assert sum("all starts" in text for text in heard) <= MOST_SEARCHES
+        assert len(heard) <= 110 + MOST_SEARCHES * (MOST_STEPS + 1)
+        assert found.value == min(found.tried.values())
+
+
+def test_evaluations_are_bounded():
+    random = np.random.default_rng(6)
+    for eta in (0.001, 0.01, 0.1):
+        fleet = sj.Fleet(np.exp(random.normal(0.0, 1.5, 5)), counts=random.integers(1, 9, 5))
+        objective = Counted(sj.PerTime(PAPER, eta, 0))
+        sj.optimize_concurrency(fleet, objective)
+        assert objective.evaluations < 20_000
+
+
+@pytest.mark.parametrize("calls", [2, 6, 18])
+def test_an_interruption_gives_the_best_until_then(calls):
+    fleet, objective = sj.Fleet([0.3, 1.0, 3.0], counts=[2, 2, 2]), sj.PerTime(PAPER, 0.01, 0)
+    heard = []
+
+    def progress(text):
+        heard.append(text)
+        if len(heard) == calls:
+            raise KeyboardInterrupt
+
+    found = sj.optimize_concurrency(fleet, objective, progress=progress)
+    assert found.interrupted and len(heard) == calls
+    assert found.value == objective.evaluate(found.network).value
+    heard.clear()
+    plan = sj.plan(fleet, objective, progress=progress)
+    assert plan.provenance["inputs"]["interrupted"]
+    heard.clear()
+    routed = sj.optimize_routing(fleet, 7, objective, progress=progress)
+    assert routed.interrupted and len(routed.attempts) == calls - 1
+
+
+def test_an_interruption_before_anything_is_found_ends_the_search():
+    def progress(text):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sj.plan(sj.Fleet([1.0, 2.0]), sj.PerTime(PAPER, 0.01, 0), progress=progress)

@@ -1,14 +1,15 @@
 """The best number of tasks in flight: a bracket by doubling, then golden section on whole numbers."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
 from sojourn.errors import InvalidInput, Unreachable
-from sojourn.network import MOST_TASKS, Fleet, Network, named_routing
+from sojourn.network import MOST_TASKS, Fleet, Network, named_routing, square_root_routing
 from sojourn.optimize.descent import descend
 from sojourn.optimize.objectives import Objective
 from sojourn.optimize.routing import SAME_VALUE, Progress, floor_of, optimize_routing
@@ -21,6 +22,9 @@ MOST_SEARCHES = 3
 """Searches through all starts, each at the concurrency that the last one led to."""
 MOST_STEPS = 64
 """Concurrencies tried around one of them."""
+
+FOLLOWING: Mapping[str, Any] = {"tolerance": 1e-7, "most_steps": 200}
+"""When to end descents that only tell which concurrency is worth a search through all starts."""
 
 
 def optimize_concurrency(
@@ -35,7 +39,8 @@ def optimize_concurrency(
     ``routing`` is a vector per class, a closed-form name, or ``None`` for the best at every
     concurrency. The objective is taken to have one valley in :math:`m`: doubling until it has risen
     twice brackets it, golden section and a scan of the last few values finish. An open routing
-    follows with one descent at each concurrency, from that of the nearest; at the concurrency found
+    follows with one descent at each concurrency, from that of the nearest (first from square-root
+    routing); at the concurrency found
     all starts of ``optimize_routing`` are tried, the concurrencies around it follow from their best,
     and should one of these be better the same is done there. Interrupted (Ctrl-C), the search gives
     the best until then.
@@ -187,22 +192,25 @@ class _Search:
     def _first_network(self, m: int) -> Network:
         if not self._open:
             return Network(self._fleet, self._routing, m)  # type: ignore[arg-type]
-        if not self.networks:
+        if self.networks:
+            nearest = min(self.networks, key=lambda other: abs(math.log(other / m)))
+            return self._followed(self.networks[nearest], m)
+        try:
+            return self._followed(Network(self._fleet, square_root_routing(self._fleet), m), m)
+        except Unreachable:
             return optimize_routing(self._fleet, m, self._objective).network
-        nearest = min(self.networks, key=lambda other: abs(math.log(other / m)))
-        return self._followed(self.networks[nearest], m)
 
     def _followed(self, network: Network, m: int) -> Network:
         """One descent at ``m`` from a network's routing, or from what is least out of reach there."""
         fleet, start = network.fleet, network.routing
         floor = floor_of(self._objective)
         try:
-            ended = descend(fleet, m, self._objective, start)
+            ended = descend(fleet, m, self._objective, start, **FOLLOWING)
         except Unreachable:
             if floor is None:
                 raise
-            start = descend(fleet, m, floor, start).network.routing
-            ended = descend(fleet, m, self._objective, start)
+            start = descend(fleet, m, floor, start, **FOLLOWING).network.routing
+            ended = descend(fleet, m, self._objective, start, **FOLLOWING)
         return replace(network, routing=ended.network.routing, concurrency=m)
 
     def _search_all(self, m: int) -> Solution:

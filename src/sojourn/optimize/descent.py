@@ -155,9 +155,14 @@ def simplex(fleet: Fleet, concurrency: int, objective: Objective, start: FloatAr
     path = [function(theta)[0]]
     if 1 < fleet.classes <= FEW_CLASSES:
         ending: Any = {"maxfev": SIMPLEX_STEPS * fleet.classes, "xatol": 1e-4, "fatol": 1e-9}
-        # One coordinate is superfluous: the last is held.
+
+        def value(free: FloatArray) -> float:
+            # One coordinate is superfluous: the last is held.
+            return function(np.append(free, held))[0]
+
+        held = theta[-1]
         result = minimize(
-            lambda free: function(np.append(free, theta[-1]))[0],
+            value,
             theta[:-1],
             method="Nelder-Mead",
             callback=_recorder(path),
