@@ -29,6 +29,7 @@ from sojourn.deploy.versions import Versions
 from sojourn.errors import InvalidInput
 from sojourn.network import check_concurrency
 from sojourn.rules import Arrival, Rule, Weighting
+from sojourn.rules.memory import check_memory
 from sojourn.types import FloatArray, Vector
 
 Replan = Callable[[FloatArray], FloatArray]
@@ -96,6 +97,7 @@ class Dispatcher:
         self.random = np.random.default_rng(seed)
         self.router = Router(np.asarray(routing), policy=policy or rule.policy, random=self.random)
         n = self.router.routing.size
+        check_memory(rule, n, weights)
         self.state = rule.begin(weights, n)
         rates = np.full(n, UNKNOWN_RATE) if service_rates is None else np.asarray(service_rates)
         self.rates_known = service_rates is not None

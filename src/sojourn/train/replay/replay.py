@@ -14,6 +14,7 @@ from sojourn.history import History
 from sojourn.progress import Advance, progress_bar
 from sojourn.provenance import provenance
 from sojourn.rules import Arrival, Rule, check_rule, rule_to_table
+from sojourn.rules.memory import check_memory
 from sojourn.rules.weighting import task_ordinals
 from sojourn.train.replay.batches import check_seed
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest, problem_digest
@@ -193,6 +194,7 @@ class Replay:
 
     def _start(self, batched: bool | None) -> Position:
         weights = self.problem.initial_weights().numpy()
+        check_memory(self.rule, self.problem.clients, weights)
         state = self.rule.begin(weights, self.problem.clients)
         return Position(state, {0: Version(state.weights, 0)}, batched=batched)
 
