@@ -171,13 +171,24 @@ class Replay:
             "spacing of evaluations": digest(self.spacing),
         }
 
-    def run(self, position: Position, file: CheckpointFile | None, advance: Advance | None) -> None:
-        """Take ``position`` to the end of the schedule, or to where the run diverges."""
+    def run(
+        self,
+        position: Position,
+        file: CheckpointFile | None,
+        advance: Advance | None,
+        *,
+        until: int | None = None,
+    ) -> None:
+        """Take ``position`` to the end of the schedule, or to where the run diverges.
+
+        With ``until`` it stops at the first whole run of independent tasks from that round on.
+        """
         workers = self._workers(position.batched)
         limit = self._longest_run()
         begun, rounds = position.round, self._rounds
+        last = rounds if until is None else min(until, rounds)
         next_progress = 0.0
-        while position.round < rounds and position.diverged_at is None:
+        while position.round < last and position.diverged_at is None:
             end = run_end(self._dispatched, position.round, workers.longest_run(limit))
             settled = position.batched is not None
             self._complete(position, end, workers)
