@@ -11,7 +11,17 @@ from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.tasks import Actions, Task
 from sojourn.errors import InvalidFile
-from sojourn.rules import Adam, AsyncSGD, FedBuff, GeneralizedAsyncSGD, Momentum, Rule
+from sojourn.rules import (
+    AREA,
+    RULES,
+    Adam,
+    AsyncSGD,
+    FedBuff,
+    GeneralizedAsyncSGD,
+    Momentum,
+    Rennala,
+    Rule,
+)
 
 
 def make(
@@ -38,31 +48,32 @@ def gradient(server: Dispatcher, task: Task) -> np.ndarray:
 
 
 def work(server: Dispatcher, waiting: list[Task], rounds: int, now: float) -> list[int]:
-    """Answer the oldest message again and again; the numbers of the tasks used."""
-    used = []
+    """Answer the oldest message again and again; the numbers of the tasks answered."""
+    done = []
     for t in range(rounds):
         task = waiting.pop(0)
         actions = server.completed(task.number, gradient(server, task), now=now + t)
-        assert actions.used is not None
-        used.append(task.number)
+        assert (actions.used is None) != (actions.dropped is None)
+        done.append(task.number)
         waiting += actions.send
-    return used
+    return done
 
 
 def join_all(server: Dispatcher, now: float) -> list[Task]:
     return [task for i in range(3) for task in server.joined(i, now=now).send]
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        GeneralizedAsyncSGD(),
-        FedBuff(buffer_size=4),
-        AsyncSGD(debias=0.5, server=Momentum()),
-        FedBuff(buffer_size=4, server=Adam(amsgrad=True)),
-    ],
-    ids=repr,
-)
+RESUMED = [
+    *(kind() for kind in RULES.values() if kind.policy != "synchronous"),
+    FedBuff(buffer_size=4),
+    Rennala(batch_size=2),
+    AREA(buffer_size=4),
+    AsyncSGD(debias=0.5, server=Momentum()),
+    FedBuff(buffer_size=4, server=Adam(amsgrad=True)),
+]
+
+
+@pytest.mark.parametrize("rule", RESUMED, ids=repr)
 def test_a_resumed_server_ends_with_the_model_it_would_have_had(tmp_path: Path, rule: Rule) -> None:
     server = make(rule)
     join_all(server, 0.0)
@@ -73,14 +84,18 @@ def test_a_resumed_server_ends_with_the_model_it_would_have_had(tmp_path: Path, 
 
     resumed = make(rule)
     assert restore_checkpoint(tmp_path / "state.npz", resumed) == {"elapsed": 24.0}
-    assert resumed.counts.used == 23
+    assert resumed.counts.completed == 23
     assert len(resumed.tasks) == 5
     waiting = sorted(join_all(resumed, 100.0), key=lambda task: task.number)
     used += work(resumed, waiting, 6, 101.0)
 
     assert used[23:] == lost_with_the_server
     np.testing.assert_array_equal(resumed.state.weights, server.state.weights)
-    assert len(set(used)) == len(used) == resumed.counts.used == 29
+    assert resumed.state.numbers == server.state.numbers
+    for name, array in server.state.arrays.items():
+        np.testing.assert_array_equal(resumed.state.arrays[name], array)
+        assert resumed.state.arrays[name].dtype == array.dtype
+    assert len(set(used)) == len(used) == resumed.counts.completed == 29
 
 
 def test_what_was_out_is_sent_again_to_the_same_client_in_the_same_order(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from sojourn.errors import InvalidFile, UnknownName
 from sojourn.network import Fleet
 from sojourn.optimize import PerTime
 from sojourn.planning import plan
-from sojourn.rules import FedBuff
+from sojourn.rules import AsyncSGD, Cosine, FedBuff, Momentum
 from tests.deploy.test_rates import dispatcher
 from tests.deploy.virtual_clock import VirtualClients
 
@@ -40,6 +40,28 @@ def test_a_rule_may_be_a_table_and_own_keys_are_let_be(tmp_path: Path) -> None:
     config = {"rule.name": "fedbuff", "rule.buffer-size": 4, "task.hidden": 32}
     settings = read_settings({**LEAST, **config}, tmp_path)
     assert settings.rule == FedBuff(buffer_size=4)
+
+
+def test_a_rule_may_have_an_optimiser_at_the_server(tmp_path: Path) -> None:
+    config = {
+        "rule": "async-sgd",
+        "rule.debias": 0.5,
+        "rule.server.name": "momentum",
+        "rule.server.beta": 0.5,
+        "rule.server.schedule.name": "cosine",
+    }
+    settings = read_settings({**LEAST, **config}, tmp_path)
+    assert settings.rule == AsyncSGD(debias=0.5, server=Momentum(beta=0.5, schedule=Cosine()))
+    with pytest.raises(InvalidFile, match="'server' as 'adam', too"):
+        read_settings({**LEAST, "rule.server": "adam", "rule.server.beta": 0.5}, tmp_path)
+
+
+def test_a_rule_of_ones_own_lies_beside_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "rule_beside_settings.py").write_text(
+        "from sojourn.rules import AsyncSGD\nclass Own(AsyncSGD):\n    name = 'own'\n"
+    )
+    settings = read_settings({**LEAST, "rule": "rule_beside_settings:Own"}, tmp_path)
+    assert settings.rule.name == "own"
 
 
 def test_a_plan_gives_fleet_routing_concurrency_and_rate(tmp_path: Path) -> None:

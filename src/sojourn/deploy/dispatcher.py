@@ -30,6 +30,7 @@ from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidInput
 from sojourn.network import check_concurrency
 from sojourn.rules import Arrival, Rule, Weighting
+from sojourn.rules.memory import check_memory
 from sojourn.types import FloatArray, Vector
 
 Replan = Callable[[FloatArray], FloatArray]
@@ -96,6 +97,7 @@ class Dispatcher:
         self.updates = updates
         self.random = np.random.default_rng(seed)
         n = np.size(routing)
+        check_memory(rule, n, weights)
         self.state = rule.begin(weights, n)
         rates = np.full(n, UNKNOWN_RATE) if service_rates is None else np.asarray(service_rates)
         self.rates_known = service_rates is not None

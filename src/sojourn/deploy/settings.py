@@ -78,7 +78,7 @@ class Settings:
 def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     """Check a run configuration; files that it names are sought in ``folder``."""
     given = {key: value for key, value in config.items() if not key.startswith(OWN_TABLE)}
-    rule = _rule(given)
+    rule = _rule(given, folder)
     check_policy(as_policy(rule.policy))
     table = Table(given, WHERE)
     clients = _at_least(table, "clients", int, 1)
@@ -143,13 +143,25 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     )
 
 
-def _rule(given: dict[str, Any]) -> Rule:
-    """The rule is a name, or the table ``[tool.flwr.app.config.rule]``; takes its keys away."""
-    knobs = {key.removeprefix("rule."): given.pop(key) for key in [*given] if key[:5] == "rule."}
+def _rule(given: dict[str, Any], folder: Path) -> Rule:
+    """The rule is a name, or the table ``[tool.flwr.app.config.rule]``; takes its keys away.
+
+    Flower hands tables over flat: ``rule.server.name`` is the key ``name`` of the table ``server``.
+    """
+    flat = {key: given.pop(key) for key in [*given] if key.startswith("rule.")}
     name = given.pop("rule", None)
     if name is not None and not isinstance(name, str):
         raise InvalidFile(f"{WHERE}: 'rule' must be text; it is {name!r}")
-    return rule_from_table({"name": name or "generalized-async-sgd", **knobs}, f"{WHERE}: rule")
+    table: dict[str, Any] = {"name": name or "generalized-async-sgd"}
+    for key, value in flat.items():
+        *path, last = key.split(".")[1:]
+        place = table
+        for part in path:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise InvalidFile(f"{WHERE}: '{key}' is given, and '{part}' as {place!r}, too")
+        place[last] = value
+    return rule_from_table(table, f"{WHERE}: rule", folder)
 
 
 def _at_least(table: Table, key: str, kind: type, least: float, **default: Any) -> Any:

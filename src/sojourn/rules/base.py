@@ -139,18 +139,23 @@ class Buffered:
     def numbers(self) -> dict[str, Number]:
         return {"buffered": 0}
 
+    def gather(self, state: ServerState, update: Vector) -> ServerState:
+        """Add ``update`` to the buffer."""
+        buffer, buffered = state.arrays["buffer"], int(state.numbers["buffered"])
+        if buffered:
+            buffer += update
+        else:
+            buffer[:] = update
+        return state.remembering(buffered=buffered + 1)
+
     def collect(
         self, state: ServerState, arrival: Arrival, update: Vector, *, size: int, rate: float
     ) -> ServerState:
-        """Add ``update``; the ``size``-th makes a version: ``rate`` times the mean, emptied."""
-        buffer, buffered = state.arrays["buffer"], int(state.numbers["buffered"]) + 1
-        if buffered == 1:
-            buffer[:] = update
-        else:
-            buffer += update
-        if buffered < size:
-            return state.remembering(buffered=buffered)
-        move = Move(buffer, rate / size, abs(rate))
+        """Gather ``update``; the ``size``-th makes a version: ``rate`` times the mean, emptied."""
+        state = self.gather(state, update)
+        if state.numbers["buffered"] < size:
+            return state
+        move = Move(state.arrays["buffer"], rate / size, abs(rate))
         return self.server.move(state, move, arrival).remembering(buffered=0)
 
 

@@ -4,11 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from sojourn.checks import check_number, check_whole
 from sojourn.errors import UnknownName
-from sojourn.rules.base import Buffered, DifferenceRule, Run
-from sojourn.rules.server import Move, Plain
-from sojourn.rules.state import Arrival, ServerState
+from sojourn.rules.base import Buffered, DifferenceRule, Run, Shape
+from sojourn.rules.server import Move, Plain, blend, check_fraction
+from sojourn.rules.state import Arrival, Number, ServerState
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -100,3 +102,90 @@ class FedAvg(Buffered, DifferenceRule):
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         size = run.concurrency
         return self.collect(state, arrival, arrival.update, size=size, rate=1.0), True
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FADAS(Buffered, DifferenceRule):
+    r"""Adaptive steps along the mean of M differences, shorter if one of them is very stale.
+
+    .. math:: a \leftarrow \beta_1 a + (1-\beta_1)\bar\Delta, \quad
+       q \leftarrow \beta_2 q + (1-\beta_2)\bar\Delta^2, \quad \hat q \leftarrow \max(\hat q, q), \quad
+       x \leftarrow x + \eta_t \frac{a}{\sqrt{\hat q} + \epsilon}
+
+    ``buffer_size`` is :math:`M`, ``server_learning_rate`` :math:`\eta`, and :math:`\eta_t = \eta`
+    while the largest staleness in the buffer is at most ``max_staleness``, else
+    :math:`\min(\eta, 1/\tau_{\max})`. Wang et al., arXiv 2407.18365. The authors' code differs from
+    the paper: it takes :math:`\eta/\tau_{\max}` and corrects the moments' bias; this does neither.
+    """
+
+    name: ClassVar[str] = "fadas"
+    buffer_size: int = 5
+    server_learning_rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-8
+    max_staleness: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("buffer_size", self.buffer_size)
+        check_number("server_learning_rate", self.server_learning_rate, above=0.0)
+        check_fraction("beta1", self.beta1)
+        check_fraction("beta2", self.beta2)
+        check_number("epsilon", self.epsilon, above=0.0)
+        check_whole("max_staleness", self.max_staleness, least=0)
+
+    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
+        names = ("buffer", "mean", "mean_square", "largest_square")
+        return dict.fromkeys(names, (dimension,))
+
+    def numbers(self) -> dict[str, Number]:
+        return {"buffered": 0, "stalest": 0}
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        stalest = max(int(state.numbers["stalest"]), int(arrival.staleness))
+        state = self.gather(state, arrival.update).remembering(stalest=stalest)
+        if state.numbers["buffered"] < self.buffer_size:
+            return state, True
+        change = state.arrays["buffer"] / self.buffer_size
+        mean, square = state.arrays["mean"], state.arrays["mean_square"]
+        largest = state.arrays["largest_square"]
+        blend(mean, self.beta1, change)
+        blend(square, self.beta2, change * change)
+        np.maximum(largest, square, out=largest)
+        rate = float(self.server_learning_rate)
+        if stalest > self.max_staleness:
+            rate = min(rate, 1.0 / stalest)
+        move = Move(mean / (np.sqrt(largest) + float(self.epsilon)), rate, rate)
+        return self.server.move(state, move, arrival).remembering(buffered=0, stalest=0), True
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FedFa(DifferenceRule):
+    r"""The mean of the last K locally trained models.
+
+    .. math:: w \leftarrow \frac1K \sum_{k=1}^{K} x_k
+
+    ``queue_size`` is :math:`K`; a new model takes the oldest one's place, and until there are K the
+    mean is over those there are. Xu et al., arXiv 2404.11015. Memory: K models.
+    """
+
+    name: ClassVar[str] = "fedfa"
+    queue_size: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("queue_size", self.queue_size)
+
+    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
+        return {"queue": (self.queue_size, dimension)}
+
+    def numbers(self) -> dict[str, Number]:
+        return {"received": 0}
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        queue, received = state.arrays["queue"], int(state.numbers["received"])
+        np.add(arrival.sent, arrival.update, out=queue[received % self.queue_size])
+        present = queue[: min(received + 1, self.queue_size)]
+        move = Move(present.mean(axis=0) - state.weights, 1.0, 1.0)
+        return self.server.move(state, move, arrival).remembering(received=received + 1), True

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sojourn.checks import check_whole
-from sojourn.rules.base import Buffered, Run, WeightedGradientRule, weighted
-from sojourn.rules.server import Move
+import numpy as np
+
+from sojourn.checks import check_number, check_whole
+from sojourn.errors import InvalidInput
+from sojourn.rules.base import Buffered, Run, Shape, WeightedGradientRule, weighted
+from sojourn.rules.server import Move, blend, check_fraction
 from sojourn.rules.state import NEVER_QUEUE, Arrival, ServerState
 from sojourn.types import Vector
 
@@ -117,3 +120,132 @@ class MinibatchSGD(Buffered, WeightedGradientRule):
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         size, rate = run.concurrency, -run.learning_rate
         return self.collect(state, arrival, weighted(arrival), size=size, rate=rate), True
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Rennala(Buffered, WeightedGradientRule):
+    r"""Collect S gradients taken at the present weights, then step along their mean.
+
+    .. math:: x \leftarrow x - \gamma \frac1S \sum_{j=1}^{S} g_j
+
+    ``batch_size`` is :math:`S`; its authors take :math:`S = \max(1, \lceil\sigma^2/\varepsilon\rceil)`.
+    Everybody goes on at the present weights until there are enough; what was taken at older ones is
+    dropped instead of stopped, as the paper allows. Tyurin and Richtárik, arXiv 2305.12387, who
+    take exactly S as their code does; a later restatement waits for more.
+    """
+
+    name: ClassVar[str] = "rennala"
+    policy: ClassVar[str] = NEVER_QUEUE
+    batch_size: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("batch_size", self.batch_size)
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        if arrival.staleness > 0:
+            return state, False
+        size, rate = self.batch_size, -run.learning_rate
+        return self.collect(state, arrival, weighted(arrival), size=size, rate=rate), True
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MSynchronousSGD(Buffered, WeightedGradientRule):
+    r"""Average the first results of ``first`` clients at the present weights; ignore the others.
+
+    .. math:: x \leftarrow x - \gamma \frac1m \sum_{i \in \text{first } m} g_i
+
+    ``first`` is :math:`m`, at most n. A client counts once per version; its further results at the
+    same weights are dropped, and so is whatever comes late. Ignoring the rest instead of cancelling
+    it gives the same iterates, not the same times unless service is memoryless. Without ``debias``
+    fast clients are favoured. Begunov and Tyurin, arXiv 2602.03802.
+    """
+
+    name: ClassVar[str] = "m-synchronous"
+    policy: ClassVar[str] = NEVER_QUEUE
+    first: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("first", self.first)
+
+    def counts(self, clients: int) -> dict[str, Shape]:
+        return {"counted": (clients,)}
+
+    def begin(self, weights: Vector, clients: int) -> ServerState:
+        """The state before the first arrival, if there are clients enough."""
+        if self.first > clients:
+            raise InvalidInput(
+                f"the rule '{self.name}' waits for {self.first} clients, but there are {clients}: "
+                "give a smaller 'first'"
+            )
+        return super().begin(weights, clients)
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        counted = state.arrays["counted"]
+        if arrival.staleness > 0 or counted[arrival.client]:
+            return state, False
+        counted[arrival.client] = 1
+        size, rate = self.first, -run.learning_rate
+        after = self.collect(state, arrival, weighted(arrival), size=size, rate=rate)
+        if after.version > state.version:
+            counted[:] = 0
+        return after, True
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PickySGD(Stepping):
+    r"""Apply a gradient only if it was taken close to the present weights.
+
+    .. math:: x \leftarrow x - \eta g \quad \text{if } \|x - x_{\text{sent}}\| \le \theta
+
+    ``threshold`` is :math:`\theta`, in theory of the order of :math:`\varepsilon/L`; what was taken
+    further away is dropped. Cohen, Daniely, Drori, Koren and Schain, arXiv 2106.11879.
+    """
+
+    name: ClassVar[str] = "picky-sgd"
+    threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("threshold", self.threshold, above=0.0)
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        if not float(np.linalg.norm(state.weights - arrival.sent)) <= self.threshold:
+            return state, False
+        return self.step(state, arrival, run, arrival.update, run.learning_rate)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DCASGD(Stepping):
+    r"""Correct a stale gradient to first order, with :math:`g \odot g` in place of the Hessian.
+
+    .. math:: x \leftarrow x - \eta\,\bigl(g + \lambda\, g \odot g \odot (x - x_{\text{sent}})\bigr)
+
+    ``compensation`` is :math:`\lambda`. With ``decay`` :math:`\rho` it is adaptive: divided by
+    :math:`\sqrt{q + 10^{-7}}`, :math:`q \leftarrow \rho q + (1-\rho)\, g \odot g`; the authors take
+    .95, and a larger :math:`\lambda`. Zheng et al., arXiv 1609.08326.
+    """
+
+    name: ClassVar[str] = "dc-asgd"
+    compensation: float = 0.04
+    decay: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("compensation", self.compensation, least=0.0)
+        if self.decay is not None:
+            check_fraction("decay", self.decay)
+
+    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
+        return {} if self.decay is None else {"mean_square": (dimension,)}
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        g = arrival.update
+        curvature = float(self.compensation) * (g * g)
+        if self.decay is not None:
+            mean_square = state.arrays["mean_square"]
+            blend(mean_square, self.decay, g * g)
+            curvature = curvature / np.sqrt(mean_square + 1e-7)
+        corrected = g + curvature * (state.weights - arrival.sent)
+        return self.step(state, arrival, run, corrected, run.learning_rate)

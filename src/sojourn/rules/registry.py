@@ -8,19 +8,25 @@ from typing import Any, get_type_hints
 from sojourn.config import Table
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.extensions import is_extension, load_extension
-from sojourn.rules.differences import FedAsync, FedAvg, FedBuff
+from sojourn.rules.differences import FADAS, FedAsync, FedAvg, FedBuff, FedFa
 from sojourn.rules.gradients import (
+    DCASGD,
     AsyncSGD,
     DelayAdaptive,
     GeneralizedAsyncSGD,
     MinibatchSGD,
+    MSynchronousSGD,
+    PickySGD,
+    Rennala,
     Ringmaster,
     ShuffledAsyncSGD,
 )
 from sojourn.rules.knobs import set_knobs
+from sojourn.rules.rounds import Malenia, Ringleader
 from sojourn.rules.schedules import SCHEDULES, RateSchedule
 from sojourn.rules.server import SERVERS, Server
 from sojourn.rules.state import Rule
+from sojourn.rules.tables import ACE, ACED, AREA, CA2FL, RoutedSAGA
 
 RULES: dict[str, type[Rule]] = {
     rule.name: rule
@@ -34,6 +40,19 @@ RULES: dict[str, type[Rule]] = {
         Ringmaster,
         MinibatchSGD,
         FedAvg,
+        ACE,
+        ACED,
+        RoutedSAGA,
+        CA2FL,
+        Ringleader,
+        Malenia,
+        AREA,
+        Rennala,
+        PickySGD,
+        DCASGD,
+        MSynchronousSGD,
+        FADAS,
+        FedFa,
     )
 }
 """Every rule by the name that configuration calls it."""

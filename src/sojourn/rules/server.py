@@ -157,7 +157,7 @@ class Adam(Server):
             largest = state.arrays["largest"]
             q = np.maximum(largest, q, out=largest)
         k = int(state.numbers["moves"]) + 1
-        root = np.sqrt(q / (1.0 - self.beta2**k)) + float(self.epsilon)
+        root = np.sqrt(q / float(1.0 - self.beta2**k)) + float(self.epsilon)
         step = move.rate * factor / (1.0 - self.beta1**k)
         return state.updated(moved(weights, step, a / root), moves=k)
 

@@ -90,7 +90,7 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
     where = table.where
     given = table.take("routing", (str, list), default=None)
     routing = "uniform" if given is None else given
-    rule = _rule(table, defaults["rule"])
+    rule = _rule(table, defaults["rule"], folder)
     policy = said(
         where,
         as_policy,
@@ -177,13 +177,13 @@ def strategy_table(strategy: Strategy) -> dict[str, Any]:
     }
 
 
-def _rule(table: Table, default: str | dict[str, Any]) -> Rule:
+def _rule(table: Table, default: str | dict[str, Any], folder: Path) -> Rule:
     given = table.take("rule", (str, dict), default=default)
     steps = table.take("local-steps", int, default=None)
     rule = {"name": given} if isinstance(given, str) else dict(given)
     if steps is not None:
         rule["local-steps"] = steps
-    return said(table.where, rule_from_table, rule, f"{table.where}: rule")
+    return said(table.where, rule_from_table, rule, f"{table.where}: rule", folder)
 
 
 def _routed(routing: str | list[Any], fleet: Fleet) -> Network:

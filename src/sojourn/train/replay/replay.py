@@ -16,6 +16,7 @@ from sojourn.history import History
 from sojourn.progress import Advance, progress_bar
 from sojourn.provenance import provenance
 from sojourn.rules import Arrival, Rule, check_rule, local_learning_rate, rule_to_table
+from sojourn.rules.memory import check_memory
 from sojourn.rules.weighting import task_ordinals
 from sojourn.train.replay.batches import check_seed
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest, problem_digest
@@ -196,14 +197,22 @@ class Replay:
             "spacing of evaluations": digest(self.spacing),
         }
 
-    def run(self, position: Position, file: CheckpointFile | None, advance: Advance | None) -> None:
-        """Take ``position`` to the end of the schedule, or to where the run diverges."""
+    def run(
+        self,
+        position: Position,
+        file: CheckpointFile | None,
+        advance: Advance | None,
+        *,
+        until: int | None = None,
+    ) -> None:
+        """Take ``position`` to the end of the schedule (or ``until``), or to where the run diverges."""
         workers = self.workers(position.batched)
         limit = self.longest_run
         begun, rounds = position.round, self._rounds
+        last = rounds if until is None else min(until, rounds)
         next_progress = 0.0
-        while position.round < rounds and position.diverged_at is None:
-            end = self.next_end(position, workers.longest_run(limit))
+        while position.round < last and position.diverged_at is None:
+            end = self.next_end(position, workers.longest_run(limit), last)
             settled = position.batched is not None
             self.apply(position, end, workers.results(self.tasks(position, end)))
             position.batched = workers.batched
@@ -219,6 +228,7 @@ class Replay:
 
     def _start(self, batched: bool | None) -> Position:
         weights = self.problem.initial_weights().numpy()
+        check_memory(self.rule, self.problem.clients, weights)
         state = self.rule.begin(weights, self.problem.clients)
         return Position(state, {0: Version(state.weights, 0)}, batched=batched)
 

@@ -1,0 +1,220 @@
+"""Whether a rule keeps what `sojourn.rules.Rule` promises, in virtual time and in deployment."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sojourn.deploy.checkpoint import restore_checkpoint, write_checkpoint
+from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.dispatch import as_policy
+from sojourn.rules import Arrival, Rule, ServerState, check_rule
+from sojourn.types import Vector
+
+CLIENTS, CONCURRENCY, DIMENSION = 3, 3, 5
+ARRIVALS = 40
+
+
+def check_rule_conforms(rule: Rule) -> None:
+    """Raise ``AssertionError``, saying what is wrong, unless ``rule`` conforms to the protocol.
+
+    It is run by itself, in a `Dispatcher` (unless its policy is not for deployment) and in a replay,
+    each interrupted and resumed from its checkpoint. The replay needs the extra ``train``.
+
+    >>> from sojourn.rules import AsyncSGD, Momentum
+    >>> check_rule_conforms(AsyncSGD(server=Momentum()))
+    """
+    check_attributes(rule)
+    for dtype in (np.float32, np.float64):
+        check_states(rule, dtype)
+    check_deployment(rule)
+    check_replay(rule)
+
+
+def check_attributes(rule: Rule) -> None:
+    """What the replay and the deployment read of a rule."""
+    check_rule(rule)
+    _require(isinstance(rule.name, str) and bool(rule.name), "name must be text")
+    _require(rule.sends in ("gradient", "difference"), "sends must be 'gradient' or 'difference'")
+    _require(isinstance(rule.policy, str), "policy must be the name of a dispatch policy")
+    _require(
+        type(rule.local_steps) is int and rule.local_steps >= 1, "local_steps must be 1 or more"
+    )
+    own = rule.local_learning_rate
+    _require(own is None or own > 0, "local_learning_rate must be None or positive")
+    _require(rule.proximal >= 0, "proximal must not be negative")
+
+
+def check_states(rule: Rule, dtype: type[np.floating]) -> None:
+    """`begin` and `apply` by themselves, for weights of one precision."""
+    first = np.linspace(-1.0, 1.0, DIMENSION).astype(dtype)
+    start = first.copy()
+    state, twin = rule.begin(start, CLIENTS), rule.begin(start, CLIENTS)
+    _require(isinstance(state, ServerState), "begin must return a ServerState")
+    _require(state.version == 0, "begin must return version 0")
+    _require(np.array_equal(state.weights, first), "begin must keep the weights it is given")
+    for name, array in state.arrays.items():
+        own = not np.shares_memory(array, twin.arrays[name])
+        own = own and not np.shares_memory(array, start)
+        _require(own, f"begin must give every state an array '{name}' of its own")
+    _check_writable(state)
+    for arrival in _arrivals(start):
+        before, version, kept = state.weights, state.version, state.weights.copy()
+        update = arrival.update.copy()
+        state, used = _applied(rule, state, arrival)
+        twin, again = _applied(rule, twin, arrival)
+        _require(type(used) is bool, "apply must return the state and whether it was used, a bool")
+        _require(np.array_equal(before, kept), "apply must not change weights in place")
+        _require(np.array_equal(arrival.update, update), "apply must not change an update in place")
+        _require(state.weights.dtype == dtype, f"weights must stay {np.dtype(dtype)}")
+        _require(state.weights.shape == (DIMENSION,), "weights must keep their shape")
+        _require(state.version - version in (0, 1), "apply must make one version at most")
+        moved = not np.array_equal(state.weights, kept)
+        _require(state.version > version or not moved, "weights that change are a new version")
+        _require(used or state.version == version, "a dropped arrival must make no version")
+        _check_writable(state)
+        _require(used == again, "the same arrivals must be used alike")
+        _check_equal(state, twin, "the same arrivals must make the same state")
+    _require(np.array_equal(start, first), "apply must not change the first weights in place")
+
+
+def check_deployment(rule: Rule) -> None:
+    """A `Dispatcher` with this rule, and one that is resumed from its checkpoint."""
+    if not as_policy(rule.policy).deployable:
+        return
+    server = _dispatcher(rule)
+    _join(server, now=0.0)
+    server.start(now=0.0)
+    _answer(server, 17, now=1.0)
+    resumed = _dispatcher(rule)
+    with tempfile.TemporaryDirectory() as folder:
+        write_checkpoint(Path(folder) / "state.npz", server)
+        restore_checkpoint(Path(folder) / "state.npz", resumed)
+    _check_equal(resumed.state, server.state, "a checkpoint must keep the whole state")
+    _join(resumed, now=50.0)
+    _answer(server, 17, now=51.0)
+    _answer(resumed, 17, now=51.0)
+    counts = server.counts
+    _require(counts.completed == 34, "every update must be used or dropped")
+    _require(counts.to_dict() == resumed.counts.to_dict(), "a resumed server must use the same")
+    _check_equal(resumed.state, server.state, "a resumed server must go on to the same state")
+
+
+def check_replay(rule: Rule) -> None:
+    """A replay with this rule, and one that is resumed from its checkpoint."""
+    from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile
+
+    whole = _replay(rule)
+    position = whole.beginning(batched=False)
+    whole.run(position, None, None)
+    part = _replay(rule)
+    with tempfile.TemporaryDirectory() as folder:
+        file = CheckpointFile(Checkpoint(Path(folder) / "run.checkpoint"), part.identity())
+        part.run(part.beginning(batched=False), file, None, until=ARRIVALS // 2)
+        resumed = file.read()
+    if resumed is None:
+        raise AssertionError("no checkpoint was written")
+    part.run(resumed, None, None)
+    _check_equal(resumed.state, position.state, "a resumed replay must come to the same state")
+    same = repr(resumed.rows) == repr(position.rows)
+    _require(same, "a resumed replay must come to the same history")
+
+
+def _replay(rule: Rule) -> Any:
+    import torch
+
+    from sojourn.network import Fleet, Network, uniform_routing
+    from sojourn.simulation.simulate import simulate
+    from sojourn.train.replay.problem import Problem
+    from sojourn.train.replay.replay import Replay
+
+    fleet = Fleet([1.0, 2.0, 4.0])
+    network = Network(fleet, uniform_routing(fleet), CONCURRENCY)
+    schedule = simulate(network, rounds=ARRIVALS, policy=rule.policy, work=rule.local_steps, seed=1)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(40, 2, generator=generator)
+    y = (x[:, 0] > 0).long()
+    model = torch.nn.Linear(2, 2)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    sets = [(x[10 * i :][:10], y[10 * i :][:10]) for i in range(CLIENTS)]
+    problem = Problem(model, sets, (x[30:], y[30:]), batch_size=4)
+    return Replay(schedule, problem, rule, learning_rate=0.05, seed=1)
+
+
+def _dispatcher(rule: Rule) -> Dispatcher:
+    weights = np.linspace(-1.0, 1.0, DIMENSION).astype(np.float32)
+    return Dispatcher(
+        weights,
+        rule=rule,
+        routing=[0.2, 0.3, 0.5],
+        concurrency=CONCURRENCY,
+        learning_rate=0.05,
+        updates=34,
+        seed=1,
+    )
+
+
+def _join(server: Dispatcher, now: float) -> None:
+    for client in range(CLIENTS):
+        server.joined(client, now=now)
+
+
+def _answer(server: Dispatcher, rounds: int, now: float) -> None:
+    """Answer the oldest task that is out, again and again."""
+    for t in range(rounds):
+        task = server.tasks[min(number for client in server.clients for number in client.out)]
+        update = server.weights_of(task) * np.float32(0.1 + 0.1 * (task.ordinal % 3))
+        server.completed(task.number, update, now=now + t)
+
+
+def _arrivals(sent: Vector) -> Iterator[Arrival]:
+    random = np.random.default_rng(1)
+    for k in range(ARRIVALS):
+        yield Arrival(
+            random.normal(size=DIMENSION).astype(sent.dtype),
+            sent,
+            client=k % CLIENTS,
+            staleness=(0, 0, 0, 3)[k % 4],
+            share=0.25,
+            divisor=0.75,
+            round=k,
+            progress=k / ARRIVALS,
+        )
+
+
+def _applied(rule: Rule, state: ServerState, arrival: Arrival) -> tuple[ServerState, bool]:
+    made = rule.apply(state, arrival, learning_rate=0.05, clients=CLIENTS, concurrency=CONCURRENCY)
+    pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], ServerState)
+    _require(pair, "apply must return a ServerState and whether the arrival was used")
+    return made
+
+
+def _check_writable(state: ServerState) -> None:
+    for name, array in state.arrays.items():
+        plain = isinstance(array, np.ndarray) and array.dtype.kind in "biuf"
+        _require(plain, f"arrays must be NumPy arrays of numbers; '{name}' is not")
+    for name, number in state.numbers.items():
+        plain = type(number) in (int, float) and json.loads(json.dumps(number)) == number
+        _require(plain, f"numbers must be plain finite numbers; '{name}' is {number!r}")
+
+
+def _check_equal(one: ServerState, other: ServerState, message: str) -> None:
+    alike = one.version == other.version and dict(one.numbers) == dict(other.numbers)
+    alike = alike and one.arrays.keys() == other.arrays.keys()
+    alike = alike and one.weights.tobytes() == other.weights.tobytes()
+    alike = alike and all(
+        array.dtype == other.arrays[name].dtype
+        and array.shape == other.arrays[name].shape
+        and array.tobytes() == other.arrays[name].tobytes()
+        for name, array in one.arrays.items()
+    )
+    _require(alike, f"{message}, to the bit")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)
