@@ -60,8 +60,8 @@ class Counted:
         return self.objective.evaluate(network)
 
 
-def test_a_wall_within_reach_of_another_routing_is_climbed():
-    """Fixed learning rates put accuracies out of reach of most routings: the work stays bounded."""
+def test_accuracies_near_their_floor_take_bounded_work():
+    """At a fixed learning rate most routings and concurrencies are out of reach: work stays bounded."""
     random = np.random.default_rng(5)
     for _ in range(4):
         fleet = sj.Fleet(np.exp(random.normal(0.0, 1.5, 6)), counts=random.integers(1, 9, 6))
