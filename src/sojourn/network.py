@@ -2,9 +2,10 @@
 
 import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -192,6 +193,30 @@ class Network:
     def client_routing(self) -> FloatArray:
         """The routing probability of every client, shape ``(n,)``."""
         return self.fleet.expand(self.routing)
+
+    def to_table(self) -> dict[str, Any]:
+        """The network in plain values, as every file holds it; `from_table` reads it back."""
+        fleet = self.fleet
+        rows: list[dict[str, Any]] = []
+        for k in range(fleet.classes):
+            row: dict[str, Any] = {} if fleet.names is None else {"name": fleet.names[k]}
+            row["count"] = int(fleet.counts[k])
+            row["service-rate"] = float(fleet.service_rates[k])
+            row["routing"] = float(self.routing[k])
+            rows.append(row)
+        return {"concurrency": self.concurrency, "classes": rows}
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> "Network":
+        """The network that `to_table` wrote down."""
+        try:
+            rows = table["classes"]
+            names = [row["name"] for row in rows] if rows and "name" in rows[0] else None
+            counts = [row["count"] for row in rows]
+            fleet = Fleet([row["service-rate"] for row in rows], counts, names)
+            return cls(fleet, [row["routing"] for row in rows], table["concurrency"])
+        except (KeyError, TypeError) as error:
+            raise InvalidFile(f"a network is not as Sojourn writes it: {error!r}") from error
 
     def __eq__(self, other: object) -> bool:
         return (
