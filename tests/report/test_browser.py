@@ -83,7 +83,7 @@ def test_a_chip_hides_a_strategy_and_shows_it_again(opened: Any) -> None:
     opened.wait_for_function(
         "name => document.getElementById(name).data.some(t => t.visible === false)", arg=plot
     )
-    assert visible_curves(opened, plot) == ["uniform", "square-root"]
+    assert visible_curves(opened, plot) == ["uniform", "square-root", "plan", "each client"]
     assert chip.get_attribute("aria-pressed") == "false"
     chip.click()
     opened.wait_for_function(

@@ -15,7 +15,7 @@ import sojourn as sj
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.history import History
-from sojourn.network import ROUTINGS
+from sojourn.network import ROUTINGS, Network
 from sojourn.rules import RULES, FedBuff
 from sojourn.simulation.runs import POLICIES
 from sojourn.train.experiment.build import build_problem
@@ -287,6 +287,19 @@ def test_a_problem_of_the_users_own(tmp_path, monkeypatch):
     sys.modules.pop("own_problem")
 
 
+def summarized(strategy, histories, targets=()):
+    return summarize_strategy(
+        strategy.name,
+        histories,
+        network=strategy.network,
+        rule=strategy.rule,
+        law=str(strategy.law),
+        policy=strategy.policy,
+        learning_rate=0.1,
+        targets=targets,
+    )
+
+
 def test_a_routing_is_reported_only_where_tasks_follow_it(tmp_path):
     experiment = made(
         tmp_path,
@@ -296,21 +309,16 @@ def test_a_routing_is_reported_only_where_tasks_follow_it(tmp_path):
             {"name": "routed", "rule": "fedbuff", "policy": "routed", "routing": "balanced"},
         ],
     )
-    idle, routed = (
-        summarize_strategy(s, [history()], learning_rate=0.1, targets=[], pilots={})
-        for s in experiment.strategies
-    )
-    assert "routing" not in idle
-    assert routed["routing"] == experiment.strategies[1].network.routing.tolist()
+    idle, routed = (summarized(s, [history()]) for s in experiment.strategies)
+    assert "network" not in idle
+    assert Network.from_table(routed["network"]) == experiment.strategies[1].network
 
 
 def test_means_leave_out_diverged_runs_and_say_so(tmp_path):
     strategy = made(tmp_path).strategies[0]
     good = history(), history(seed=1, test_accuracy=[0.3, 0.7])
     lost = history(seed=2, diverged_at=4)
-    entry = summarize_strategy(
-        strategy, [*good, lost], learning_rate=0.1, targets=[0.8, 0.5], pilots={}
-    )
+    entry = summarized(strategy, [*good, lost], targets=[0.8, 0.5])
     assert entry["final_accuracy"] == {"mean": 0.8, "standard_error": pytest.approx(0.1)}
     assert entry["mean_accuracy"]["mean"] == pytest.approx(0.5)
     assert entry["time_to"]["0.8"] == {"mean": None, "standard_error": None, "reached": 2}

@@ -8,8 +8,8 @@ import numpy as np
 import sojourn as sj
 from sojourn.network import Network
 from sojourn.report.figure import Figure, Series, Table, View
-from sojourn.report.runs import Run
 from sojourn.report.sections import Section, mean_and_error, seen_staleness
+from sojourn.runfolder import Run
 from sojourn.types import FloatArray, IntArray
 
 FEW_CLASSES = 6

@@ -16,9 +16,10 @@ from sojourn.report.figure import Figure
 from sojourn.report.fleet import fleet_section
 from sojourn.report.interactive import HEIGHT, plotly_views
 from sojourn.report.palette import inks
-from sojourn.report.runs import Run, collect
+from sojourn.report.runs import collect
 from sojourn.report.sections import Section, finding_section, provenance_rows, run_section
 from sojourn.report.verdict import Finding
+from sojourn.runfolder import Run
 
 
 def write_report(

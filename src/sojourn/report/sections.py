@@ -12,8 +12,8 @@ from sojourn.history import History
 from sojourn.report.curves import learning_figure, strategies
 from sojourn.report.figure import Figure, Table
 from sojourn.report.palette import label
-from sojourn.report.runs import Run
 from sojourn.report.verdict import Finding, Outcome, Statement
+from sojourn.runfolder import Run
 
 LAST = 0.1
 

@@ -12,6 +12,7 @@ from sojourn.history import History
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
 from sojourn.reproduce.training import Missing, exponential
+from sojourn.runfolder import RunFolder
 from sojourn.train.experiment.build import dataset
 from sojourn.train.experiment.cells import Cell, expected_gradients, kept
 from sojourn.train.experiment.engines import LocalEngine, Work, processes_may_be_replaced
@@ -122,5 +123,5 @@ def _results(made: Prepared, engine: LocalEngine) -> list[History]:
     histories: list[History] = []
     for folder, experiment in made:
         run_experiment(experiment, folder, engine, resume=True)
-        histories += History.read(folder / "history.jsonl")
+        histories += RunFolder(folder).histories
     return histories

@@ -13,6 +13,7 @@ from sojourn.network import (
     Fleet,
     built_in_fleet,
 )
+from sojourn.runfolder import FLEET
 from sojourn.simulation.starts import start_name
 from sojourn.train.data.partition import parse_partition
 from sojourn.train.data.sets import DATASETS
@@ -70,7 +71,7 @@ class Experiment:
             source |= {"data": self.data, "partition": self.partition, "model": self.model}
             source |= {"batch-size": self.batch_size}
         table = {
-            "fleet": self.fleet_name if built_in else "fleet.csv",
+            "fleet": self.fleet_name if built_in else FLEET,
             **source,
             "time": self.time,
             "rounds": self.rounds,

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from sojourn.history import History
-from sojourn.rules import rule_to_table
-from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.strategy import Strategy
+from sojourn.network import Network
+from sojourn.rules import Rule, rule_to_table
 
 Pilots = Mapping[float, Sequence[History]]
 """The pilot runs of a strategy by learning rate."""
@@ -53,26 +52,29 @@ def best_learning_rate(pilots: Pilots) -> float:
 
 
 def summarize_strategy(
-    strategy: Strategy,
+    name: str,
     histories: Sequence[History],
     *,
+    network: Network,
+    rule: Rule,
+    law: str,
+    policy: str,
     learning_rate: float,
     targets: Sequence[float],
-    pilots: Pilots,
+    pilots: Pilots | None = None,
 ) -> dict[str, Any]:
     """One entry of ``summary.json``. Runs that diverged are listed, and left out of the means.
 
-    There is a routing only where tasks follow it.
+    There is a network only where tasks follow its routing.
     """
     good = [history for history in histories if history.diverged_at is None]
     return {
-        "name": strategy.name,
-        **({"routing": strategy.network.routing.tolist()} if strategy.policy == "routed" else {}),
-        "counts": strategy.network.fleet.counts.tolist(),
-        "rule": rule_to_table(strategy.rule),
-        "concurrency": strategy.network.concurrency,
-        "law": str(strategy.law),
-        "policy": strategy.policy,
+        "name": name,
+        **({"network": network.to_table()} if policy == "routed" else {}),
+        "rule": rule_to_table(rule),
+        "concurrency": network.concurrency,
+        "law": law,
+        "policy": policy,
         "learning_rate": learning_rate,
         "final_accuracy": mean_and_error([history.final_accuracy for history in good]),
         "mean_accuracy": mean_and_error([history.mean_accuracy for history in good]),
@@ -88,18 +90,22 @@ def summarize_strategy(
             for history in histories
             if history.diverged_at is not None
         ],
-        "pilots": [_pilot_entry(rate, runs) for rate, runs in sorted(pilots.items())],
+        "pilots": [_pilot_entry(rate, runs) for rate, runs in sorted((pilots or {}).items())],
     }
 
 
 def summarize(
-    experiment: Experiment, strategies: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any]
+    data: str,
+    strategies: Sequence[Mapping[str, Any]],
+    provenance: Mapping[str, Any],
+    *,
+    pilot_seeds: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """The whole of ``summary.json``."""
+    """The whole of ``summary.json``; ``data`` names the data set or the problem."""
     return {
         "provenance": dict(provenance),
-        "data": experiment.problem or experiment.data,
-        "pilot_seeds": list(experiment.pilot_seeds),
+        "data": data,
+        "pilot_seeds": list(pilot_seeds),
         "strategies": [dict(entry) for entry in strategies],
     }
 
