@@ -16,6 +16,8 @@ def test_a_split_class_and_a_probability_per_client_are_reported(
     command = [sys.executable, "-m", "sojourn", "report", str(trained), "--no-stills"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("report.html (")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Probability of each client" in page
     assert "each client" in page
