@@ -73,6 +73,6 @@ def test_the_demo_says_three_lines() -> None:
     lines = summary_lines({"strategies": [entry("uniform", None), entry("plan", 41.2)]})
     assert lines == [
         "time to 80% accuracy: uniform reached by 2 of 3 seeds, plan 41",
-        "accuracy averaged over the 100 units: uniform 80.0% ± 1.0%, plan 80.0% ± 1.0%",
-        "accuracy at the end: uniform 80.0% ± 1.0%, plan 80.0% ± 1.0%",
+        "accuracy averaged over the 100 units: uniform 80.0 ± 1.0%, plan 80.0 ± 1.0%",
+        "accuracy at the end: uniform 80.0 ± 1.0%, plan 80.0 ± 1.0%",
     ]

@@ -24,7 +24,7 @@ from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import Experiment, experiment_from_table
 from sojourn.train.experiment.run import run_experiment
 from sojourn.train.experiment.strategy import file_name
-from sojourn.train.experiment.summary import best_learning_rate, mean_and_error, summarize_strategy
+from sojourn.train.experiment.summary import best_learning_rate, summarize_strategy
 
 SMALL = {
     "fleet": "three-clusters",
@@ -334,8 +334,6 @@ def test_learning_rates_are_judged_by_mean_accuracy_over_time():
     }
     assert best_learning_rate(pilots) == 0.1
     assert best_learning_rate(dict.fromkeys((0.3, 0.1), pilots[1.0])) == 0.1
-    assert mean_and_error([])["mean"] is None
-    assert mean_and_error([math.nan])["mean"] is None
 
 
 def test_without_labels_learning_rates_are_judged_by_loss():

@@ -15,8 +15,9 @@ from sojourn.errors import InvalidInput
 from sojourn.network import Fleet, Network
 
 if TYPE_CHECKING:
+    from sojourn.estimate import Estimate
     from sojourn.jackson import Analysis
-    from sojourn.simulation.estimates import Estimate, Estimates
+    from sojourn.simulation.estimates import Estimates
     from sojourn.simulation.laws import Law
 
 MOST_ROWS = 40

@@ -22,6 +22,7 @@ from rich.table import Table
 from sojourn.cli import app
 from sojourn.cli.inputs import printed
 from sojourn.errors import InvalidInput
+from sojourn.estimate import Estimate
 
 if TYPE_CHECKING:
     from sojourn.train.experiment.experiment import Experiment
@@ -210,18 +211,17 @@ def _final(entry: Mapping[str, Any]) -> str:
 
 
 def _percent(value: Mapping[str, float | None]) -> str:
-    if value["mean"] is None:
-        return "-"
-    error = value["standard_error"]
-    percent = 100 * value["mean"]
-    return f"{percent:.1f}%" if error is None else f"{percent:.1f}±{100 * error:.1f}%"
+    return "-" if value["mean"] is None else _tight(Estimate.from_table(value), ".1%")
 
 
 def _time(value: Mapping[str, Any], seeds: int) -> str:
     if value["mean"] is None:
         return f"{value['reached']} of {seeds} seeds" if value["reached"] else "not reached"
-    mean, error = value["mean"], value["standard_error"]
-    if error is None:
-        return printed(mean)
-    decimals = 0 if mean >= 100 else 1
-    return f"{mean:.{decimals}f}±{error:.{decimals}f}"
+    if value["standard_error"] is None:
+        return printed(value["mean"])
+    return _tight(Estimate.from_table(value), ".0f" if value["mean"] >= 100 else ".1f")
+
+
+def _tight(estimate: Estimate, form: str) -> str:
+    """Without spaces, for columns that must fit a terminal."""
+    return format(estimate, form).replace(" ", "")

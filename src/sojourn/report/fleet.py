@@ -6,9 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 
 import sojourn as sj
+from sojourn.estimate import Estimate
 from sojourn.network import Network
 from sojourn.report.figure import Figure, Series, Table, View
-from sojourn.report.sections import Section, mean_and_error, seen_staleness
+from sojourn.report.sections import Section, seen_staleness
 from sojourn.runfolder import Run
 from sojourn.types import FloatArray, IntArray
 
@@ -166,7 +167,4 @@ def _sums(groups: IntArray, values: FloatArray | IntArray, size: int = 0) -> Flo
 
 
 def _seen(values: list[float]) -> str:
-    mean, error = mean_and_error(values)
-    if math.isnan(mean):
-        return "–"
-    return f"{mean:.4g}" if math.isnan(error) else f"{mean:.4g} ± {error:.2g}"
+    return f"{Estimate.from_samples(values):.4g}" if values else "–"

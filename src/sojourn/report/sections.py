@@ -1,13 +1,13 @@
 """The parts of the page: one section per finding and per run, as plain values for the template."""
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from sojourn.estimate import Estimate
 from sojourn.history import History
 from sojourn.report.curves import learning_figure, strategies
 from sojourn.report.figure import Figure, Table
@@ -177,13 +177,6 @@ def seen_staleness(run: History) -> float:
     return sum(weight * value for weight, value in pairs) / total if total else math.nan
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error; the error of a single value is ``nan``."""
-    if len(values) < 2:
-        return (values[0] if values else math.nan), math.nan
-    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-
-
 def provenance_rows(provenance: dict[str, Any]) -> list[tuple[str, str]]:
     """Provenance flattened to name and text."""
     rows: list[tuple[str, str]] = []
@@ -200,10 +193,7 @@ def _over(runs: Sequence[History], of: Callable[[History], float], digits: int =
     values = [value for run in runs if math.isfinite(value := of(run))]
     if not values:
         return "–"
-    mean, error = mean_and_error(values)
-    text = (
-        f"{mean:,.{digits}f}" if math.isnan(error) else f"{mean:,.{digits}f} ± {error:,.{digits}f}"
-    )
+    text = f"{Estimate.from_samples(values):,.{digits}f}"
     return text if len(values) == len(runs) else f"{text} ({len(values)} of {len(runs)} seeds)"
 
 

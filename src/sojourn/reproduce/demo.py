@@ -6,6 +6,7 @@ from typing import Any
 
 import sojourn as sj
 from sojourn.errors import InvalidInput
+from sojourn.estimate import Estimate
 from sojourn.report import write_report
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import Experiment
@@ -99,7 +100,4 @@ def _final(entry: dict[str, Any]) -> str:
 
 
 def _percent(value: dict[str, float | None]) -> str:
-    mean, error = value["mean"], value["standard_error"]
-    if mean is None:
-        return "diverged"
-    return f"{mean:.1%}" if error is None else f"{mean:.1%} ± {error:.1%}"
+    return "diverged" if value["mean"] is None else f"{Estimate.from_table(value):.1%}"

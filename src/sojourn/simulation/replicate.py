@@ -10,14 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sojourn.errors import InvalidInput
+from sojourn.estimate import Estimate
 from sojourn.network import Network
-from sojourn.simulation.estimates import (
-    Estimate,
-    Estimates,
-    covariance_estimate,
-    mean_estimate,
-    ratio_estimate,
-)
+from sojourn.simulation.estimates import Estimates, covariance_estimate
 from sojourn.simulation.laws import Law
 from sojourn.simulation.moments import class_moments
 from sojourn.simulation.simulate import simulate
@@ -140,11 +135,11 @@ def _pool(network: Network, summaries: list[_Summary]) -> Estimates:
     return Estimates(
         network=network,
         replicates=len(summaries),
-        rounds=mean_estimate(rounds),
-        time=mean_estimate(time),
-        throughput=ratio_estimate(rounds, time),
-        mean_tasks=mean_estimate(present / network.fleet.counts),
-        staleness=ratio_estimate(present, share),
+        rounds=Estimate.from_samples(rounds),
+        time=Estimate.from_samples(time),
+        throughput=Estimate.ratio(rounds, time),
+        mean_tasks=Estimate.from_samples(present / network.fleet.counts),
+        staleness=Estimate.ratio(present, share),
         gradient=gradient,
     )
 

@@ -6,26 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from sojourn.estimate import Estimate
 from sojourn.history import History
 from sojourn.network import Network
 from sojourn.rules import Rule, rule_to_table
 
 Pilots = Mapping[float, Sequence[History]]
 """The pilot runs of a strategy by learning rate."""
-
-
-def mean_and_error(values: Sequence[float]) -> dict[str, float | None]:
-    r"""Mean and standard error :math:`s/\sqrt{N}`; ``None`` where they do not exist.
-
-    >>> mean_and_error([1.0, 3.0])
-    {'mean': 2.0, 'standard_error': 1.0}
-    >>> mean_and_error([5.0])
-    {'mean': 5.0, 'standard_error': None}
-    """
-    if not values or not np.isfinite(values).all():
-        return {"mean": None, "standard_error": None}
-    error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
-    return {"mean": float(np.mean(values)), "standard_error": error}
 
 
 def pilot_score(histories: Sequence[History]) -> float:
@@ -76,14 +63,14 @@ def summarize_strategy(
         "law": law,
         "policy": policy,
         "learning_rate": learning_rate,
-        "final_accuracy": mean_and_error([history.final_accuracy for history in good]),
-        "mean_accuracy": mean_and_error([history.mean_accuracy for history in good]),
-        "final_loss": mean_and_error([float(h.test_loss[-1]) for h in good]),
+        "final_accuracy": _over_seeds([history.final_accuracy for history in good]),
+        "mean_accuracy": _over_seeds([history.mean_accuracy for history in good]),
+        "final_loss": _over_seeds([float(h.test_loss[-1]) for h in good]),
         "time_to": {f"{target:g}": _time_to(histories, target) for target in targets},
-        "rounds": mean_and_error([float(h.round[-1]) for h in good]),
-        "time": mean_and_error([float(h.time[-1]) for h in good]),
-        "gradients": mean_and_error([float(h.gradients[-1]) for h in good]),
-        "updates": mean_and_error([float(h.updates[-1]) for h in good]),
+        "rounds": _over_seeds([float(h.round[-1]) for h in good]),
+        "time": _over_seeds([float(h.time[-1]) for h in good]),
+        "gradients": _over_seeds([float(h.gradients[-1]) for h in good]),
+        "updates": _over_seeds([float(h.updates[-1]) for h in good]),
         "seeds": [history.seed for history in histories],
         "diverged": [
             {"seed": history.seed, "round": history.diverged_at}
@@ -110,12 +97,16 @@ def summarize(
     }
 
 
+def _over_seeds(values: Sequence[float]) -> dict[str, float | None]:
+    return Estimate.from_samples(values).to_table()
+
+
 def _time_to(histories: Sequence[History], target: float) -> dict[str, Any]:
     """A mean over the lucky seeds alone would flatter, so all must have reached the target."""
     times = [history.time_to(target) for history in histories]
     reached = [time for time in times if math.isfinite(time)]
     everyone = reached if len(reached) == len(times) else []
-    return {**mean_and_error(everyone), "reached": len(reached)}
+    return {**_over_seeds(everyone), "reached": len(reached)}
 
 
 def _pilot_entry(rate: float, runs: Sequence[History]) -> dict[str, Any]:
