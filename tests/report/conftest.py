@@ -14,7 +14,8 @@ from sojourn.network import built_in_fleet
 from sojourn.optimize import PerRound, plan
 from sojourn.report.curves import learning_figure
 from sojourn.report.figure import Figure, Series, Table, View
-from sojourn.report.verdict import Finding, Statement
+from sojourn.reproduce.palette import marked_label
+from sojourn.reproduce.verdict import Finding, Statement
 
 FLEET = built_in_fleet("three-clusters")
 STRATEGIES = ("uniform", "balanced", "square-root", "plan", "each client")
@@ -115,6 +116,6 @@ def reproduction(tmp_path: Path, histories: list[History]) -> Path:
         scale="quick",
         reduced="three seeds instead of ten.",
         statements=(Statement("Best.", "Not run.", "data not found"),),
-        figures=(learning_figure("claim-6-iid", "Homogeneous", histories, mark_ours=True),),
+        figures=(learning_figure("claim-6-iid", "Homogeneous", histories, label=marked_label),),
     ).write(folder / "claim-6")
     return folder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sojourn.report import write_report
+from sojourn.reproduce.pages import report_of
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -38,7 +38,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def report(reproduction: Path, run_folder: Path, tmp_path: Path) -> Path:
-    return write_report([reproduction, run_folder], tmp_path / "report.html", stills=False)
+    return report_of([reproduction, run_folder]).write(tmp_path / "report.html", stills=False)
 
 
 @pytest.fixture

@@ -47,9 +47,9 @@ def reproduce(
     goes on where it was interrupted. Example: sojourn reproduce 1 2 4 5
     """
     try:
-        from sojourn.report import write_report
         from sojourn.reproduce.claims import read_claims
         from sojourn.reproduce.estimate import in_words
+        from sojourn.reproduce.pages import report_of
         from sojourn.reproduce.run import TRAINING, Reproduction
     except ImportError as error:
         raise MissingExtra(error.name or "torch", extra="all") from error
@@ -85,5 +85,5 @@ def reproduce(
             finding.tally,
         )
     console.print(table)
-    page = write_report([folder], folder / "report.html", jobs=jobs, say=typer.echo)
+    page = report_of([folder]).write(folder / "report.html", jobs=jobs, say=typer.echo)
     typer.echo(f"open {page}")

@@ -1,7 +1,8 @@
-"""The parts of the page: one section per finding and per run, as plain values for the template."""
+"""The parts of the page as plain values: sections, an overview, and the section of a run."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,8 @@ import numpy as np
 
 from sojourn.estimate import Estimate
 from sojourn.history import History
-from sojourn.report.curves import learning_figure, strategies
+from sojourn.report.curves import Label, learning_figure, strategies
 from sojourn.report.figure import Figure, Table
-from sojourn.report.palette import label
-from sojourn.report.verdict import Finding, Outcome, Statement
 from sojourn.runfolder import Run
 
 LAST = 0.1
@@ -20,7 +19,10 @@ LAST = 0.1
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page, below its title: words, statements, figures, tables."""
+    """One part of the page, below its title: words, statements, figures, tables.
+
+    ``heading`` stands above the first column of the ``sayings``: who says them.
+    """
 
     anchor: str
     title: str
@@ -28,6 +30,7 @@ class Section:
     verdict: str = ""
     lead: str = ""
     notes: tuple[str, ...] = ()
+    heading: str = ""
     sayings: tuple["Saying", ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
@@ -35,7 +38,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Saying:
-    """A sentence of the paper and the cases it was judged in; cases with one finding are together."""
+    """A sentence and the cases it was judged in; cases with one finding are together."""
 
     says: str
     reading: str
@@ -48,38 +51,35 @@ class Case:
 
     about: tuple[str, ...]
     found: str
-    outcome: Outcome
+    outcome: str
 
 
-def sayings(statements: Sequence[Statement]) -> tuple[Saying, ...]:
-    """Statements gathered by what they say, and then by what was found."""
-    gathered: dict[tuple[str, str], dict[tuple[str, Outcome], list[str]]] = {}
-    for statement in statements:
-        cases = gathered.setdefault((statement.says, statement.reading), {})
-        cases.setdefault((statement.found, statement.outcome), []).append(statement.about)
-    return tuple(
-        Saying(
-            *said,
-            tuple(Case(tuple(filter(None, about)), *found) for found, about in cases.items()),
-        )
-        for said, cases in gathered.items()
-    )
+@dataclass(frozen=True)
+class Entry:
+    """A line of the overview: a section, the verdict on it, and what else there is to say."""
+
+    anchor: str
+    number: str
+    title: str
+    source: str
+    verdict: str
+    cells: tuple[str, ...] = ()
 
 
-def finding_section(finding: Finding) -> Section:
-    """A claim of the paper: what was checked, statement by statement, and its figures."""
-    notes = (f"Reduced: {finding.reduced}",) if finding.reduced else ()
-    return Section(
-        anchor=f"claim-{finding.claim}",
-        title=finding.title,
-        kicker=f"Claim {finding.claim} · {finding.source}",
-        verdict=finding.verdict,
-        lead=finding.checked,
-        notes=notes,
-        sayings=sayings(finding.statements),
-        figures=finding.figures,
-        tables=finding.tables,
-    )
+@dataclass(frozen=True)
+class Overview:
+    """What stands before all sections: one line for each of those that were judged."""
+
+    title: str
+    standfirst: str
+    columns: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    note: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often there is which verdict."""
+        return Counter(entry.verdict for entry in self.entries)
 
 
 def run_section(run: Run, index: int) -> Section:
@@ -110,7 +110,7 @@ def results_table(
     *,
     axis: str = "time",
     settled: bool = False,
-    mark_ours: bool = False,
+    label: Label = str,
 ) -> Table:
     """Final and mean accuracy, throughput, staleness and times to targets, over seeds.
 
@@ -122,7 +122,7 @@ def results_table(
         runs = [history for history in histories if history.strategy == strategy]
         rows.append(
             (
-                label(strategy, mark_ours=mark_ours),
+                label(strategy),
                 f"{runs[0].learning_rate:g}",
                 _over(
                     runs,
@@ -177,11 +177,11 @@ def seen_staleness(run: History) -> float:
     return sum(weight * value for weight, value in pairs) / total if total else math.nan
 
 
-def provenance_rows(provenance: dict[str, Any]) -> list[tuple[str, str]]:
+def provenance_rows(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Provenance flattened to name and text."""
     rows: list[tuple[str, str]] = []
     for key, value in provenance.items():
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             inner = ", ".join(f"{name} {text}" for name, text in value.items())
             rows.append((key, inner or "none"))
         else:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from scipy import stats
 
 from sojourn.estimate import Estimate
-from sojourn.report.verdict import Outcome
+from sojourn.reproduce.verdict import Outcome
 
 CONFIDENCE = 0.95
 

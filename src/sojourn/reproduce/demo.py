@@ -4,10 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import sojourn as sj
+from sojourn.bounds import LearningConstants
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
-from sojourn.report import write_report
+from sojourn.jackson import analyze
+from sojourn.network import Network, built_in_fleet
+from sojourn.optimize import TimeToAccuracy, plan
+from sojourn.reproduce.pages import report_of
+from sojourn.simulation.simulate import simulate
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.run import run_experiment
@@ -42,18 +46,18 @@ concurrency = {CONCURRENCY}
 
 
 def demonstrate(
-    constants: sj.LearningConstants, *, out: Path, jobs: int, say: Callable[[str], None]
+    constants: LearningConstants, *, out: Path, jobs: int, say: Callable[[str], None]
 ) -> Path:
     """Plan, simulate, train and report into ``out``; tells ``say`` what it does, returns the page."""
-    fleet = sj.built_in_fleet(FLEET)
-    plan = sj.plan(fleet, sj.TimeToAccuracy(constants, accuracy=ACCURACY))
-    plan.write(out / "plan.toml")
-    shares = ", ".join(f"{p:.2%}" for p in plan.network.routing)
+    fleet = built_in_fleet(FLEET)
+    best = plan(fleet, TimeToAccuracy(constants, accuracy=ACCURACY))
+    best.write(out / "plan.toml")
+    shares = ", ".join(f"{p:.2%}" for p in best.network.routing)
     say(f"plan: of all tasks, each slow, medium and fast client gets {shares}")
 
-    network = sj.Network(plan.network.fleet, plan.network.routing, CONCURRENCY)
-    theory = sj.analyze(network).throughput
-    schedule = sj.simulate(network, rounds=200_000, start="stationary", seed=1)
+    network = Network(best.network.fleet, best.network.routing, CONCURRENCY)
+    theory = analyze(network).throughput
+    schedule = simulate(network, rounds=200_000, start="stationary", seed=1)
     seen = schedule.rounds / float(schedule.time[-1])
     say(f"simulate: {seen:.3f} rounds per unit of time, {theory:.3f} in theory")
 
@@ -68,7 +72,8 @@ def demonstrate(
         raise InvalidInput(f"{error} Remove the folder {out} to begin anew.") from error
 
     say("report: drawing")
-    page = write_report([run], out / "report.html", title="Four ways to drive thirty clients")
+    report = report_of([run], title="Four ways to drive thirty clients")
+    page = report.write(out / "report.html")
     for line in summary_lines(summary):
         say(line)
     return page

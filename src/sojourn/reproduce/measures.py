@@ -8,11 +8,11 @@ import numpy as np
 from sojourn.estimate import Estimate, plus_minus
 from sojourn.history import History
 from sojourn.report.curves import mean_and_deviation
-from sojourn.report.palette import label
 from sojourn.report.sections import mean_accuracy, settled_accuracy
-from sojourn.report.verdict import OUTCOMES, Outcome
 from sojourn.reproduce.checks import alike, greater, less_variance, margin_of
 from sojourn.reproduce.claims import Judged
+from sojourn.reproduce.palette import label
+from sojourn.reproduce.verdict import OUTCOMES, Outcome
 
 ALIKE = 0.05
 

@@ -12,13 +12,13 @@ from sojourn.errors import InvalidFile
 from sojourn.files import replacing
 from sojourn.provenance import provenance
 from sojourn.report.figure import Figure, Table as ReportTable
-from sojourn.report.verdict import Finding
 from sojourn.reproduce import concurrency, per_round_optimum, per_time_optimum, third_term, training
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.claims import Claim, Judged
 from sojourn.reproduce.estimate import estimated_seconds
 from sojourn.reproduce.pool import run_cells
 from sojourn.reproduce.settings import Settings, TrainingCell
+from sojourn.reproduce.verdict import Finding
 
 RECORD = "reproduction.json"
 Say = Callable[[str], None]

@@ -9,9 +9,7 @@ from sojourn.errors import InvalidFile
 from sojourn.history import History
 from sojourn.report.curves import learning_figure
 from sojourn.report.figure import Figure, Table as ReportTable
-from sojourn.report.palette import label
 from sojourn.report.sections import results_table
-from sojourn.report.verdict import Statement
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.measures import (
     accuracy_throughout,
@@ -21,7 +19,9 @@ from sojourn.reproduce.measures import (
     judge_higher,
     judge_steadier,
 )
+from sojourn.reproduce.palette import label, marked_label
 from sojourn.reproduce.settings import Settings, TrainingCell
+from sojourn.reproduce.verdict import Statement
 
 ENOUGH = 0.1
 """The share of the paper's rounds or time below which a run tells nothing about the paper's."""
@@ -145,7 +145,7 @@ def figures(
             axis = settings.settings[cell.setting].axis
             name = f"claim-{number}-{cell.name.replace('.', '-')}"
             title = f"{cell.title}{' (against time)' if axis == 'time' else ''}"
-            drawn.append(learning_figure(name, title, runs, axis=axis, mark_ours=True))
+            drawn.append(learning_figure(name, title, runs, axis=axis, label=marked_label))
     return tuple(drawn)
 
 
@@ -158,7 +158,7 @@ def tables(
         runs = results[cell]
         if not isinstance(runs, Missing):
             axis = settings.settings[cell.setting].axis
-            table = results_table(runs, axis=axis, settled=True, mark_ours=True)
+            table = results_table(runs, axis=axis, settled=True, label=marked_label)
             made.append(ReportTable(table.columns, table.rows, title=cell.title, note=table.note))
     return tuple(made)
 
