@@ -74,6 +74,20 @@ class History:
             column.setflags(write=False)
             object.__setattr__(self, name, column)
 
+    def __repr__(self) -> str:
+        about = f"{self.strategy}, seed {self.seed}, learning rate {self.learning_rate:g}"
+        if not self.rows:
+            return f"History({about}: no rows)"
+        unit = " s" if self.clock == "real" else ""
+        end = f"round {self.round[-1]}, time {self.time[-1]:.4g}{unit}"
+        seen = (
+            f"test loss {self.test_loss[-1]:.3g}"
+            if math.isnan(self.final_accuracy)
+            else f"test accuracy {self.final_accuracy:.1%}"
+        )
+        lost = "" if self.diverged_at is None else f", diverged in round {self.diverged_at}"
+        return f"History({about}: {self.rows} rows to {end}, {seen}{lost})"
+
     @property
     def rows(self) -> int:
         """The number of evaluations."""

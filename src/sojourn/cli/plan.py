@@ -22,7 +22,6 @@ from sojourn.cli.inputs import (
     read_fleet,
     read_routing,
 )
-from sojourn.cli.waiting import Waiting
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
 from sojourn.files import replacing
 from sojourn.network import ROUTINGS, Fleet
@@ -40,6 +39,7 @@ from sojourn.optimize import (
     plan as make_plan,
 )
 from sojourn.optimize.plan_file import OBJECTIVES
+from sojourn.progress import steps
 from sojourn.provenance import provenance
 from sojourn.types import FloatArray
 
@@ -118,14 +118,14 @@ def plan(
         raise InvalidInput(f"{figure}: a figure ends in {', '.join(FIGURES)}")
     grouping = None if group is None else group_clients(original, tolerance=group)
     planned = original if grouping is None else grouping.fleet
-    with Waiting("planning") as waiting:
+    with steps("planning") as step:
         best = make_plan(
             planned,
             wanted,
             concurrency=concurrency,
             learning_rate=learning_rate,
             routing=None if routing is None else read_routing(routing, planned),
-            progress=waiting,
+            progress=step,
         )
     best = replace(
         best,
@@ -357,12 +357,12 @@ def _draw_frontier(plan: Plan, path: Path) -> None:
     fleet = plan.fleet
     if fleet.classes > MOST_TRACED:
         fleet = group_clients(fleet, tolerance=0.05).fleet
-    with Waiting("tracing the frontier") as waiting:
+    with steps("tracing the frontier") as step:
         curve = frontier(
             fleet,
             plan.concurrency,
             penalty="staleness" if plan.concurrency > 1 else "routing",
             plan=plan,
-            progress=waiting,
+            progress=step,
         )
     save_frontier(curve, path)

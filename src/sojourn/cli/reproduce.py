@@ -9,6 +9,7 @@ from rich.table import Table
 
 from sojourn.cli import app
 from sojourn.errors import MissingExtra
+from sojourn.progress import shown
 
 STYLES = {
     "reproduces": "green",
@@ -75,15 +76,16 @@ def reproduce(
     table = Table(box=None, header_style="bold")
     for column in ("claim", "about", "verdict", "statements"):
         table.add_column(column)
-    for finding in work.run(typer.echo):
-        typer.echo(f"claim {finding.claim}: {finding.verdict}")
-        style = STYLES.get(finding.verdict, "")
-        table.add_row(
-            finding.claim,
-            finding.title,
-            f"[{style}]{finding.verdict}[/]" if style else finding.verdict,
-            finding.tally,
-        )
+    with shown() as progress:
+        for finding in work.run(typer.echo, progress):
+            typer.echo(f"claim {finding.claim}: {finding.verdict}")
+            style = STYLES.get(finding.verdict, "")
+            table.add_row(
+                finding.claim,
+                finding.title,
+                f"[{style}]{finding.verdict}[/]" if style else finding.verdict,
+                finding.tally,
+            )
     console.print(table)
     page = report_of([folder]).write(folder / "report.html", jobs=jobs, say=typer.echo)
     typer.echo(f"open {page}")

@@ -129,7 +129,7 @@ def simulate(
         }
     if replicates is not None or out is None:
         number = DEFAULT_REPLICATES if replicates is None else replicates
-        found = replicate(network, replicates=number, warm_up=warm_up, **settings)
+        found = replicate(network, replicates=number, warm_up=warm_up, progress=True, **settings)
         result |= _comparison(network, found, work, policy)
         result["explanation"] = _explanation(result, warm_up)
     result["provenance"] = provenance(seed=seed, rounds=rounds, time=time, warm_up=warm_up)

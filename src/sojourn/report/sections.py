@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,7 @@ def run_section(run: Run, index: int) -> Section:
         kicker="Run",
         lead=lead,
         notes=tuple(_divergences(run.histories)),
-        figures=(_widened(figure),),
+        figures=(replace(figure, wide=True),),
         tables=(results_table(run.histories, run.targets),),
     )
 
@@ -204,7 +204,3 @@ def _divergences(histories: Sequence[History]) -> list[str]:
         for run in histories
         if run.diverged_at is not None
     ]
-
-
-def _widened(figure: Figure) -> Figure:
-    return Figure(figure.name, figure.title, figure.alt, figure.views, figure.caption, wide=True)

@@ -10,6 +10,7 @@ from sojourn.estimate import Estimate
 from sojourn.jackson import analyze
 from sojourn.network import Network, built_in_fleet
 from sojourn.optimize import TimeToAccuracy, plan
+from sojourn.progress import shown
 from sojourn.reproduce.pages import report_of
 from sojourn.simulation.simulate import simulate
 from sojourn.train.experiment.engines import LocalEngine
@@ -65,9 +66,14 @@ def demonstrate(
     (out / "experiment.toml").write_text(EXPERIMENT, encoding="utf-8")
     run = out / "digits"
     try:
-        summary = run_experiment(
-            Experiment.read(out / "experiment.toml"), run, LocalEngine(jobs), resume=run.exists()
-        )
+        with shown() as progress:
+            summary = run_experiment(
+                Experiment.read(out / "experiment.toml"),
+                run,
+                LocalEngine(jobs),
+                resume=run.exists(),
+                progress=progress,
+            )
     except InvalidInput as error:
         raise InvalidInput(f"{error} Remove the folder {out} to begin anew.") from error
 

@@ -2,9 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +10,7 @@ import numpy as np
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.network import Network
+from sojourn.progress import shown
 from sojourn.simulation.estimates import Estimates, covariance_estimate
 from sojourn.simulation.laws import Law
 from sojourn.simulation.moments import class_moments
@@ -99,13 +98,14 @@ def replicate(
     summaries: list[_Summary | None] = [None] * replicates
     pool = ThreadPoolExecutor(max_workers=workers or os.cpu_count())
     try:
-        with _bar(replicates, progress) as step:
+        with shown(progress if progress is not None else sys.stderr.isatty()) as bar:
+            bar.start("replicates", replicates)
             futures: dict[Future[_Summary], int] = {
                 pool.submit(one, child): r for r, child in enumerate(children)
             }
             for future in as_completed(futures):
                 summaries[futures[future]] = future.result()
-                step()
+                bar.advance(1)
     finally:
         pool.shutdown(cancel_futures=True)
     return _pool(network, [s for s in summaries if s is not None])
@@ -147,17 +147,3 @@ def _pool(network: Network, summaries: list[_Summary]) -> Estimates:
 def _by_class(network: Network, per_client: FloatArray) -> FloatArray:
     first = np.cumsum(network.fleet.counts) - network.fleet.counts
     return np.asarray(np.add.reduceat(per_client, first))
-
-
-@contextmanager
-def _bar(total: int, wanted: bool | None) -> Iterator[Callable[[], None]]:
-    """A progress bar as a function to call after each replicate."""
-    if not (sys.stderr.isatty() if wanted is None else wanted):
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("replicates", total=total)
-        yield lambda: shown.advance(task)

@@ -1,40 +1,20 @@
 """Running an experiment: pilots, choice of learning rates, final runs, one folder of results."""
 
 import dataclasses
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.history import History
 from sojourn.network import BUILT_IN_FLEETS
+from sojourn.progress import Progress, Silent, by_fraction
 from sojourn.provenance import provenance
 from sojourn.runfolder import RunFolder
 from sojourn.train.experiment.cells import Cell, expected_gradients, kept, threads_for
 from sojourn.train.experiment.engines import Engine
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.summary import best_learning_rate, summarize, summarize_strategy
-
-
-class Progress(Protocol):
-    """Told how far the work is, in gradients."""
-
-    def start(self, phase: str, total: float, done: float) -> None:
-        """A phase begins, ``done`` of whose ``total`` was done in an earlier run."""
-
-    def advance(self, amount: float) -> None:
-        """That much more is done."""
-
-
-class Silent:
-    """No progress is shown."""
-
-    def start(self, phase: str, total: float, done: float) -> None:
-        """Nothing."""
-
-    def advance(self, amount: float) -> None:
-        """Nothing."""
 
 
 def run_experiment(
@@ -182,16 +162,7 @@ def _run_all(
     found = {cell: kept(experiment, cell, folder) for cell in cells}
     histories = {cell: history for cell, history in found.items() if history is not None}
     progress.start(phase, sum(cost.values()), sum(cost[cell] for cell in histories))
-    reported = dict.fromkeys(cells, 0.0)
-
-    lock = threading.Lock()
-
-    def advance(cell: Cell, fraction: float) -> None:
-        with lock:
-            if fraction > reported[cell]:
-                progress.advance((fraction - reported[cell]) * cost[cell])
-                reported[cell] = fraction
-
+    advance = by_fraction(progress, cost)
     missing = [cell for cell in cells if cell not in histories]
     for cell, history in engine.run(experiment, missing, folder, advance) if missing else ():
         histories[cell] = history
