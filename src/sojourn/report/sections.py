@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from sojourn.estimate import Estimate
 from sojourn.history import History
 from sojourn.report.curves import Label, learning_figure, strategies
@@ -159,10 +157,7 @@ def settled_accuracy(run: History) -> float:
 
 def mean_accuracy(run: History, axis: str) -> float:
     """Test accuracy averaged along ``rounds`` or ``time``, by the trapezoidal rule."""
-    if axis == "time" or run.rows < 2 or run.round[-1] <= run.round[0]:
-        return run.mean_accuracy
-    area = float(np.trapezoid(run.test_accuracy, run.round))
-    return area / float(run.round[-1] - run.round[0])
+    return run.average("test_accuracy", "round" if axis == "rounds" else "time")
 
 
 def seen_staleness(run: History) -> float:

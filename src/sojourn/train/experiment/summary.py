@@ -23,14 +23,11 @@ def pilot_score(histories: Sequence[History]) -> float:
     if any(history.diverged_at is not None for history in histories):
         return -math.inf
     score = float(np.mean([history.mean_accuracy for history in histories]))
-    return score if math.isfinite(score) else -float(np.mean([_mean_loss(h) for h in histories]))
-
-
-def _mean_loss(history: History) -> float:
-    if history.time[-1] <= history.time[0]:
-        return float(history.test_loss[-1])
-    area = float(np.trapezoid(history.test_loss, history.time))
-    return area / float(history.time[-1] - history.time[0])
+    return (
+        score
+        if math.isfinite(score)
+        else -float(np.mean([history.average("test_loss") for history in histories]))
+    )
 
 
 def best_learning_rate(pilots: Pilots) -> float:
