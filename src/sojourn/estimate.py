@@ -84,11 +84,11 @@ class Estimate:
         return cls(_number(table["mean"]), _number(table.get("standard_error")))
 
     def __format__(self, form: str) -> str:
-        return plus_minus(float(self.mean), float(self.standard_error), form)
+        return plus_minus(float(self.mean), float(self.standard_error), form or ".6g")
 
     def __repr__(self) -> str:
         if np.ndim(self.mean) == 0:
-            return f"Estimate({self:.6g})"
+            return f"Estimate({format(self)})"
         return f"Estimate(mean={self.mean}, standard_error={self.standard_error})"
 
 

@@ -51,7 +51,7 @@ def replicate(
     >>> from sojourn.network import built_in_fleet, uniform_routing
     >>> fleet = built_in_fleet("three-clusters")
     >>> replicate(Network(fleet, uniform_routing(fleet), 30), rounds=2000, seed=1)
-    Estimates(20 replicates, throughput Estimate(0.2... ± 0.00...))
+    Estimates(20 replicates, throughput 0.2... ± 0.00...)
     """
     if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 2:
         raise InvalidInput(
