@@ -35,6 +35,13 @@ def same(first, second):
     )
 
 
+def test_a_history_is_told_in_one_line():
+    start = "History(uniform, seed 1, learning rate 0.1: "
+    assert repr(history()) == f"{start}3 rows to round 20, time 3, test accuracy 80.0%)"
+    lost = history(test_accuracy=[math.nan] * 3, clock="real", diverged_at=25)
+    assert repr(lost).endswith("time 3 s, test loss 0.5, diverged in round 25)")
+
+
 def test_metrics_by_hand():
     run = history()
     assert run.final_accuracy == 0.8

@@ -18,6 +18,7 @@ from .errors import (
     UnknownName as UnknownName,
     Unreachable as Unreachable,
 )
+from .estimate import Estimate as Estimate
 from .history import History as History
 from .jackson import Analysis as Analysis, analyze as analyze, covariance as covariance
 from .network import (
@@ -53,7 +54,7 @@ from .planning import (
     plan as plan,
     sensitivity as sensitivity,
 )
-from .simulation.estimates import Estimate as Estimate, Estimates as Estimates
+from .simulation.estimates import Estimates as Estimates
 from .simulation.laws import Law as Law
 from .simulation.replicate import replicate as replicate
 from .simulation.schedule import Schedule as Schedule

@@ -74,6 +74,20 @@ class History:
             column.setflags(write=False)
             object.__setattr__(self, name, column)
 
+    def __repr__(self) -> str:
+        about = f"{self.strategy}, seed {self.seed}, learning rate {self.learning_rate:g}"
+        if not self.rows:
+            return f"History({about}: no rows)"
+        unit = " s" if self.clock == "real" else ""
+        end = f"round {self.round[-1]}, time {self.time[-1]:.4g}{unit}"
+        seen = (
+            f"test loss {self.test_loss[-1]:.3g}"
+            if math.isnan(self.final_accuracy)
+            else f"test accuracy {self.final_accuracy:.1%}"
+        )
+        lost = "" if self.diverged_at is None else f", diverged in round {self.diverged_at}"
+        return f"History({about}: {self.rows} rows to {end}, {seen}{lost})"
+
     @property
     def rows(self) -> int:
         """The number of evaluations."""
@@ -90,10 +104,16 @@ class History:
 
         A run that is good early has a higher mean than one that only ends as well.
         """
-        if self.rows < 2 or self.time[-1] <= self.time[0]:
-            return self.final_accuracy
-        area = float(np.trapezoid(self.test_accuracy, self.time))
-        return area / float(self.time[-1] - self.time[0])
+        return self.average("test_accuracy")
+
+    def average(self, column: str, along: Literal["time", "round"] = "time") -> float:
+        """A column averaged along time or rounds, by the trapezoidal rule; its end if it has no length."""
+        values, place = getattr(self, column), getattr(self, along)
+        if not self.rows:
+            return math.nan
+        if place[-1] <= place[0]:
+            return float(values[-1])
+        return float(np.trapezoid(values, place)) / float(place[-1] - place[0])
 
     def time_to(self, accuracy: float) -> float:
         """The time of the first row with at least this test accuracy; ``nan`` if there is none."""

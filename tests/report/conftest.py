@@ -1,71 +1,70 @@
-"""Folders as the commands write them, filled with made-up numbers."""
+"""A run made by ``sojourn train``, and findings about made-up claims, as a report is given them."""
 
-import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sojourn.bounds import LearningConstants
 from sojourn.history import History
-from sojourn.network import built_in_fleet, named_routing
+from sojourn.network import built_in_fleet
+from sojourn.optimize import PerRound
+from sojourn.planning import plan
 from sojourn.report.curves import learning_figure
 from sojourn.report.figure import Figure, Series, Table, View
-from sojourn.report.verdict import Finding, Statement
+from sojourn.reproduce.palette import marked_label
+from sojourn.reproduce.verdict import Finding, Statement
 
 FLEET = built_in_fleet("three-clusters")
-SPEEDS = {"uniform": (0.26, 0.0021), "balanced": (5.6, 0.0007), "square-root": (1.9, 0.0016)}
+STRATEGIES = ("uniform", "balanced", "square-root", "plan", "each client")
+SPEED = FLEET.expand(FLEET.service_rates) ** 0.25
+EXPERIMENT = f"""\
+fleet = "three-clusters"
+data = "digits"
+model = "mlp"
+rounds = 120
+concurrency = 30
+learning-rate = 0.1
+seeds = 3
+evaluate-every = 20
+targets = [0.2, 0.8]
+strategies = ["uniform", "balanced", "square-root", "plan.toml"]
+
+[[strategy]]
+name = "each client"
+routing = {(SPEED / SPEED.sum()).tolist()}
+"""
+"""The plan puts one slow or fast client apart from its class; the last strategy lists all thirty."""
 
 
-def made_up_history(strategy: str, seed: int, *, end: float = 1000.0) -> History:
-    """A learning curve that rises with rounds, at the strategy's speed."""
-    speed, gain = SPEEDS.get(strategy, (1.0, 0.001))
-    rng = np.random.default_rng([seed, len(strategy)])
-    time = np.linspace(0.0, end, 41)
-    rounds = np.round(speed * time).astype(int)
-    accuracy = 0.1 + 0.75 * (1 - np.exp(-gain * time * 2)) + 0.01 * rng.standard_normal(41)
-    return History(
-        strategy=strategy,
-        seed=seed,
-        learning_rate=0.01,
-        clock="virtual",
-        round=rounds,
-        time=time,
-        test_loss=2.5 * (1.05 - accuracy),
-        test_accuracy=accuracy,
-        train_loss=2.5 * (1.05 - accuracy),
-        staleness=np.full(41, 29.0),
-        gradients=rounds,
-        updates=rounds,
-    )
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small run, trained once by the command."""
+    where = tmp_path_factory.mktemp("trained")
+    constants = LearningConstants(1.0, 1.0, 1.0, 1.0)
+    split = plan(FLEET, PerRound(constants, learning_rate=0.01, rounds=1000), concurrency=30)
+    assert split.network.fleet.classes > FLEET.classes
+    split.write(where / "plan.toml")
+    (where / "experiment.toml").write_text(EXPERIMENT, encoding="utf-8")
+    command = [sys.executable, "-m", "sojourn", "train", "experiment.toml", "--out", "run"]
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return where / "run"
 
 
 @pytest.fixture
-def histories() -> list[History]:
-    """Three strategies with three seeds each."""
-    return [made_up_history(strategy, seed) for strategy in SPEEDS for seed in range(3)]
+def run_folder(tmp_path: Path, trained: Path) -> Path:
+    """A copy of that folder, under a name that HTML must not take for its own."""
+    return Path(shutil.copytree(trained, tmp_path / "digits <and> more"))
 
 
 @pytest.fixture
-def run_folder(tmp_path: Path, histories: list[History]) -> Path:
-    """A folder as ``sojourn train`` writes it."""
-    folder = tmp_path / "digits <and> more"
-    folder.mkdir()
-    History.write(folder / "history.jsonl", histories)
-    (folder / "experiment.toml").write_text('fleet = "three-clusters"\n')
-    summary = {
-        "provenance": {"sojourn": "0.1.0", "inputs": {"seed": 1}},
-        "strategies": [
-            {
-                "name": name,
-                "routing": named_routing(FLEET, name).tolist(),
-                "concurrency": 30,
-                "time_to": {"0.5": {}, "0.8": {}},
-            }
-            for name in SPEEDS
-        ],
-    }
-    (folder / "summary.json").write_text(json.dumps(summary))
-    return folder
+def histories(trained: Path) -> list[History]:
+    """Five strategies with three seeds each."""
+    return History.read(trained / "history.jsonl")
 
 
 @pytest.fixture
@@ -118,6 +117,6 @@ def reproduction(tmp_path: Path, histories: list[History]) -> Path:
         scale="quick",
         reduced="three seeds instead of ten.",
         statements=(Statement("Best.", "Not run.", "data not found"),),
-        figures=(learning_figure("claim-6-iid", "Homogeneous", histories, mark_ours=True),),
+        figures=(learning_figure("claim-6-iid", "Homogeneous", histories, label=marked_label),),
     ).write(folder / "claim-6")
     return folder

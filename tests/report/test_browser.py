@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sojourn.report import write_report
+from sojourn.reproduce.pages import report_of
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -38,7 +38,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def report(reproduction: Path, run_folder: Path, tmp_path: Path) -> Path:
-    return write_report([reproduction, run_folder], tmp_path / "report.html", stills=False)
+    return report_of([reproduction, run_folder]).write(tmp_path / "report.html", stills=False)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_chip_hides_a_strategy_and_shows_it_again(opened: Any) -> None:
     opened.wait_for_function(
         "name => document.getElementById(name).data.some(t => t.visible === false)", arg=plot
     )
-    assert visible_curves(opened, plot) == ["uniform", "square-root"]
+    assert visible_curves(opened, plot) == ["uniform", "square-root", "plan", "each client"]
     assert chip.get_attribute("aria-pressed") == "false"
     chip.click()
     opened.wait_for_function(

@@ -7,9 +7,9 @@ import pytest
 from matplotlib import rc_context
 from matplotlib.text import Annotation, Text
 
-from sojourn.report import still
+from sojourn.report import matplotlib_figure
 from sojourn.report.figure import Figure, Series, View
-from sojourn.report.interactive import plotly_views
+from sojourn.report.plotly_figure import plotly_views
 
 MARKS = {
     7: {
@@ -43,8 +43,8 @@ def frontier(concurrency: int) -> Figure:
 @pytest.mark.parametrize("concurrency", sorted(MARKS))
 def test_drawn_labels_cover_neither_one_another_nor_the_curve(concurrency: int) -> None:
     figure = frontier(concurrency)
-    with rc_context(still._STYLE):
-        canvas = still._draw(figure, figure.views[0])
+    with rc_context(matplotlib_figure._STYLE):
+        canvas = matplotlib_figure._draw(figure, figure.views[0])
         canvas.draw_without_rendering()
     (axes,) = canvas.axes
     drawn = {t.get_text(): t for t in axes.texts if isinstance(t, Annotation)}
@@ -75,8 +75,10 @@ def test_a_label_that_is_crowded_out_stands_further_off_on_a_leader() -> None:
     ]
     wide = Series("flat", [0.0, 2.0], [0.5, 1.5])
     view = View("x", "y", (wide, *points))
-    with rc_context(still._STYLE):
-        canvas = still._draw(Figure("f", "F", "Six points at one place.", (view,)), view)
+    with rc_context(matplotlib_figure._STYLE):
+        canvas = matplotlib_figure._draw(
+            Figure("f", "F", "Six points at one place.", (view,)), view
+        )
         canvas.draw_without_rendering()
     texts = [t for t in canvas.axes[0].texts if isinstance(t, Annotation)]
     labels = [t for t in texts if t.get_text().startswith("routing")]

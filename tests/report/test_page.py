@@ -4,20 +4,20 @@ import re
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure as Canvas
 
 from sojourn.errors import InvalidFile
-from sojourn.report import still, write_report
+from sojourn.report import Report
 from sojourn.report.figure import Figure, Series, View
+from sojourn.report.matplotlib_figure import MANY
 from sojourn.report.page import chips
 from sojourn.report.palette import inks
-from sojourn.report.runs import collect
 from sojourn.report.sections import Section
-from sojourn.report.verdict import Finding, Statement
+from sojourn.reproduce.pages import collect, report_of
+from sojourn.reproduce.verdict import Finding, Statement
 
 
 def test_the_page_is_self_contained(reproduction: Path, run_folder: Path, tmp_path: Path) -> None:
-    page = write_report([reproduction, run_folder], tmp_path / "report.html", stills=False)
+    page = report_of([reproduction, run_folder]).write(tmp_path / "report.html", stills=False)
     html = page.read_text(encoding="utf-8")
     tags = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
     assert not re.search(r'(src|href)="(?!#|data:)', tags)
@@ -28,7 +28,7 @@ def test_the_page_is_self_contained(reproduction: Path, run_folder: Path, tmp_pa
 
 
 def test_verdicts_come_first(reproduction: Path, tmp_path: Path) -> None:
-    html = write_report([reproduction], tmp_path / "r.html", stills=False).read_text()
+    html = report_of([reproduction]).write(tmp_path / "r.html", stills=False).read_text()
     body = html[html.index("<main") :]
     assert body.index('class="verdicts"') < body.index('class="plot"')
     assert "reproduces in part" in body
@@ -58,7 +58,7 @@ def test_a_sentence_about_many_cases_is_written_once(tmp_path: Path) -> None:
     alone = Statement("It is unique.", "It is.", "reproduces")
     finding = Finding("8", "t", "s", "c", "quick", (*told, *untold, alone))
     finding.write(tmp_path / "claim-8")
-    html = write_report([tmp_path], tmp_path / "r.html", stills=False).read_text()
+    html = report_of([tmp_path]).write(tmp_path / "r.html", stills=False).read_text()
     table = html[html.index('class="statements"') :]
     table = table[: table.index("</table>")]
     assert table.count(says) == 1
@@ -71,7 +71,7 @@ def test_a_sentence_about_many_cases_is_written_once(tmp_path: Path) -> None:
 
 
 def test_stills_stand_beside_the_page(run_folder: Path, tmp_path: Path) -> None:
-    write_report([run_folder], tmp_path / "report.html")
+    report_of([run_folder]).write(tmp_path / "report.html")
     files = {path.name for path in (tmp_path / "report-figures").iterdir()}
     views = ("accuracy-time", "accuracy-rounds", "loss-time", "loss-rounds")
     drawn = {f"learning-1-{view}" for view in views} | {"routing-1", "staleness-1"}
@@ -82,26 +82,27 @@ def test_stills_stand_beside_the_page(run_folder: Path, tmp_path: Path) -> None:
     assert "Test accuracy at the end" in svg
 
 
-def test_many_stills_are_drawn_once_each_and_by_several_processes(
-    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[str] = []
-    draw = still._draw
-
-    def counted(figure: Figure, view: View) -> Canvas:
-        drawn.append(f"{figure.name} {view.metric} {view.axis}")
-        return draw(figure, view)
-
-    monkeypatch.setattr(still, "_draw", counted)
+def test_many_stills_are_the_same_whoever_draws_them(tmp_path: Path) -> None:
+    view = View("x", "y", (Series("uniform", [0, 1], [0, 1]),))
+    figures = tuple(Figure(f"f-{k}", "F", "A line.", (view,)) for k in range(MANY))
+    report = Report("Many", (Section("a", "A", figures=figures),))
     said: list[str] = []
-    write_report([run_folder], tmp_path / "alone.html", say=said.append)
-    assert len(drawn) == len(set(drawn)) == 6
-    assert said == ["drawing 6 pictures, as PNG and as SVG ..."]
-    monkeypatch.setattr(still, "MANY", 2)
-    write_report([run_folder], tmp_path / "many.html", jobs=2)
-    assert len(drawn) == 6, "other processes drew"
-    for path in (tmp_path / "alone-figures").iterdir():
+    report.write(tmp_path / "alone.html", say=said.append)
+    assert said == [f"drawing {MANY} pictures, as PNG and as SVG ..."]
+    report.write(tmp_path / "many.html", jobs=2)
+    alone = sorted((tmp_path / "alone-figures").iterdir())
+    assert len(alone) == 2 * MANY
+    for path in alone:
         assert (tmp_path / "many-figures" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_report_is_a_value() -> None:
+    report = Report("Nothing <yet>", (Section("a", "One part", lead="Words."),))
+    assert repr(report) == "Report('Nothing <yet>', 1 section, 0 figures)"
+    html = report.to_html()
+    assert "Nothing &lt;yet&gt;" in html
+    assert "One part" in html
+    assert 'class="verdicts"' not in html[html.index("<main") :]
 
 
 def test_runs_under_a_finding_are_not_listed_again(reproduction: Path, run_folder: Path) -> None:

@@ -1,7 +1,6 @@
 """Cells really run, through the experiments of `sojourn.train`, on a tiny stand-in for the data."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from sojourn.reproduce.pool import run_cells
 from sojourn.reproduce.settings import Settings, Size, TrainingCell
 from sojourn.reproduce.training import Missing
 from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.engines import LocalEngine, Work
 
 STRATEGIES = ("uniform", "g-optimal", "plan")
 
@@ -89,18 +87,23 @@ def test_the_estimate_falls_to_nothing_when_all_is_done(runner: CellRunner) -> N
     assert in_words(0.2) == "1 seconds"
 
 
+class Heard:
+    """Adds up the progress that it is told of."""
+
+    def __init__(self) -> None:
+        self.total, self.done = 0.0, 0.0
+
+    def start(self, phase: str, total: float | None = None, done: float = 0.0) -> None:
+        self.total, self.done = total or 0.0, done
+
+    def advance(self, amount: float) -> None:
+        self.done += amount
+
+
 def test_cells_share_one_pool_and_the_rest_goes_on_without_data(
     runner: CellRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOJOURN_DATA", str(tmp_path))
-    handed: list[list[tuple[str, int]]] = []
-    run_work = LocalEngine.run_work
-
-    def watched(engine: LocalEngine, work: Sequence[Work]) -> Iterator[tuple[Work, History]]:
-        handed.append([(folder.parent.name, cell.seed) for _, cell, folder in work])
-        return run_work(engine, work)
-
-    monkeypatch.setattr(LocalEngine, "run_work", watched)
     absent = TrainingCell("kmnist", "homogeneous", "time")
     cells = [
         TrainingCell("digits", "homogeneous", "rounds", "deterministic"),
@@ -108,12 +111,16 @@ def test_cells_share_one_pool_and_the_rest_goes_on_without_data(
         TrainingCell("digits", "homogeneous", "rounds"),
     ]
     said: list[str] = []
-    found = run_cells(runner, cells, say=said.append)
+    heard = Heard()
+    found = run_cells(runner, cells, say=said.append, progress=heard)
     assert list(found) == cells
     assert isinstance(found[absent], Missing)
-    (order,) = handed
-    assert len(order) == 2 * 2 * len(STRATEGIES)
-    assert [seed for _, seed in order] == [0] * 6 + [1] * 6, "runs of one problem are neighbours"
+    kept = sorted(runner.folder.rglob("cells/*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+    assert len(kept) == 2 * 2 * len(STRATEGIES)
+    seeds = [History.read(path)[0].seed for path in kept]
+    assert seeds == [0] * 6 + [1] * 6, "runs of one problem are neighbours"
+    assert heard.done == pytest.approx(heard.total)
+    assert heard.total == 12 * 40
     assert "kmnist" in said[0]
     assert [line.partition(": done after ")[0].strip() for line in said[1:]] == [
         "Digits, homogeneous, deterministic times",

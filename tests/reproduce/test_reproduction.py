@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from sojourn.cli import app
 from sojourn.errors import InvalidFile
-from sojourn.report.verdict import Finding
 from sojourn.reproduce.claims import read_claims
 from sojourn.reproduce.run import RECORD, Reproduction
+from sojourn.reproduce.verdict import Finding
 
 
 def reproduce(*claims: str, out: Path) -> list[Finding]:

@@ -7,7 +7,6 @@ import pytest
 
 from sojourn.config import Table
 from sojourn.history import History
-from sojourn.report.verdict import Finding, Statement
 from sojourn.reproduce.checks import greater, less_variance
 from sojourn.reproduce.claims import read_claims
 from sojourn.reproduce.measures import (
@@ -28,6 +27,7 @@ from sojourn.reproduce.training import (
     read_training,
     tables,
 )
+from sojourn.reproduce.verdict import Finding, Statement
 
 SETTINGS = Settings.read("quick")
 FULL = Settings.read("paper")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest, t
 
+from sojourn.estimate import Estimate
 from sojourn.jackson import analyze, covariance
 from sojourn.network import (
     Fleet,
@@ -14,7 +15,6 @@ from sojourn.network import (
     named_routing,
     uniform_routing,
 )
-from sojourn.simulation.estimates import mean_estimate
 from sojourn.simulation.replicate import replicate
 from sojourn.simulation.simulate import simulate
 from sojourn.simulation.stationary import stationary_state
@@ -64,10 +64,10 @@ def test_ten_thousand_different_clients() -> None:
     net = Network(fleet, balanced_routing(fleet), 10_000)
     theory = analyze(net)
     runs = [simulate(net, rounds=200_000, start="stationary", seed=s) for s in range(20)]
-    pace = mean_estimate(np.array([run.duration / run.rounds for run in runs]))
+    pace = Estimate.from_samples(np.array([run.duration / run.rounds for run in runs]))
     assert abs(pace.z_scores(1.0 / theory.throughput)) < 4
     tasks = np.array([run.mean_tasks().reshape(100, 100).sum(axis=1) for run in runs])
-    scores = mean_estimate(tasks).z_scores(theory.mean_tasks.reshape(100, 100).sum(axis=1))
+    scores = Estimate.from_samples(tasks).z_scores(theory.mean_tasks.reshape(100, 100).sum(axis=1))
     assert np.all(np.abs(scores) < 4)
     assert kstest(scores, t(df=19).cdf).pvalue > 1e-3
 

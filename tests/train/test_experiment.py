@@ -16,7 +16,7 @@ from sojourn.config import Table
 from sojourn.dispatch import POLICIES
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.history import History
-from sojourn.network import ROUTINGS
+from sojourn.network import ROUTINGS, Network
 from sojourn.rules import RULES, FedBuff
 from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.cells import Cell, run_cell
@@ -24,7 +24,7 @@ from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import Experiment, experiment_from_table
 from sojourn.train.experiment.run import run_experiment
 from sojourn.train.experiment.strategy import file_name
-from sojourn.train.experiment.summary import best_learning_rate, mean_and_error, summarize_strategy
+from sojourn.train.experiment.summary import best_learning_rate, summarize_strategy
 
 SMALL = {
     "fleet": "three-clusters",
@@ -286,6 +286,19 @@ def test_a_problem_of_the_users_own(tmp_path, monkeypatch):
     sys.modules.pop("own_problem")
 
 
+def summarized(strategy, histories, targets=()):
+    return summarize_strategy(
+        strategy.name,
+        histories,
+        network=strategy.network,
+        rule=strategy.rule,
+        law=strategy.scenario.law,
+        policy=strategy.scenario.policy,
+        learning_rate=0.1,
+        targets=targets,
+    )
+
+
 def test_a_routing_is_reported_only_where_tasks_follow_it(tmp_path):
     experiment = made(
         tmp_path,
@@ -295,21 +308,16 @@ def test_a_routing_is_reported_only_where_tasks_follow_it(tmp_path):
             {"name": "routed", "rule": "fedbuff", "policy": "routed", "routing": "balanced"},
         ],
     )
-    idle, routed = (
-        summarize_strategy(s, [history()], learning_rate=0.1, targets=[], pilots={})
-        for s in experiment.strategies
-    )
-    assert "routing" not in idle
-    assert routed["network"] == experiment.strategies[1].network.to_table()
+    idle, routed = (summarized(s, [history()]) for s in experiment.strategies)
+    assert "network" not in idle
+    assert Network.from_table(routed["network"]) == experiment.strategies[1].network
 
 
 def test_means_leave_out_diverged_runs_and_say_so(tmp_path):
     strategy = made(tmp_path).strategies[0]
     good = history(), history(seed=1, test_accuracy=[0.3, 0.7])
     lost = history(seed=2, diverged_at=4)
-    entry = summarize_strategy(
-        strategy, [*good, lost], learning_rate=0.1, targets=[0.8, 0.5], pilots={}
-    )
+    entry = summarized(strategy, [*good, lost], targets=[0.8, 0.5])
     assert entry["final_accuracy"] == {"mean": 0.8, "standard_error": pytest.approx(0.1)}
     assert entry["mean_accuracy"]["mean"] == pytest.approx(0.5)
     assert entry["time_to"]["0.8"] == {"mean": None, "standard_error": None, "reached": 2}
@@ -325,8 +333,6 @@ def test_learning_rates_are_judged_by_mean_accuracy_over_time():
     }
     assert best_learning_rate(pilots) == 0.1
     assert best_learning_rate(dict.fromkeys((0.3, 0.1), pilots[1.0])) == 0.1
-    assert mean_and_error([])["mean"] is None
-    assert mean_and_error([math.nan])["mean"] is None
 
 
 def test_without_labels_learning_rates_are_judged_by_loss():

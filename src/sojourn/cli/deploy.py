@@ -200,9 +200,9 @@ def _picture(status: Mapping[str, Any]) -> Group:
 
 
 def _say_outcome(results: Path) -> None:
-    from sojourn.history import History
+    from sojourn.runfolder import RunFolder
 
-    for history in History.read(results / "history.jsonl"):
+    for history in RunFolder(results).histories:
         typer.echo(
             f"{history.strategy}: accuracy {history.final_accuracy:.3f} after "
             f"{history.round[-1]} updates, {history.time[-1]:.0f} s of {history.clock} time"

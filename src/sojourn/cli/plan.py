@@ -15,7 +15,6 @@ from rich.table import Table
 from sojourn.bounds import LearningConstants, max_learning_rate
 from sojourn.cli import app
 from sojourn.cli.inputs import FleetArgument, printed
-from sojourn.cli.waiting import Waiting
 from sojourn.config import Table as Settings
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
 from sojourn.extensions import is_extension
@@ -34,6 +33,7 @@ from sojourn.optimize import (
     objective_from_table,
 )
 from sojourn.planning import Plan, Prediction, frontier, plan as make_plan
+from sojourn.progress import steps
 from sojourn.provenance import provenance
 from sojourn.types import FloatArray
 
@@ -113,14 +113,14 @@ def plan(
         raise InvalidInput(f"{figure}: a figure ends in {', '.join(FIGURES)}")
     grouping = None if group is None else group_clients(original, tolerance=group)
     planned = original if grouping is None else grouping.fleet
-    with Waiting("planning") as waiting:
+    with steps("planning") as step:
         best = make_plan(
             planned,
             wanted,
             concurrency=concurrency,
             learning_rate=learning_rate,
             routing=None if routing is None else read_routing(routing, planned),
-            progress=waiting,
+            progress=step,
         )
     interrupted = best.provenance["inputs"].get("interrupted")
     best = replace(
@@ -367,12 +367,12 @@ def _draw_frontier(plan: Plan, path: Path) -> None:
     fleet = plan.fleet
     if fleet.classes > MOST_TRACED:
         fleet = group_clients(fleet, tolerance=0.05).fleet
-    with Waiting("tracing the frontier") as waiting:
+    with steps("tracing the frontier") as step:
         curve = frontier(
             fleet,
             plan.concurrency,
             penalty="staleness" if plan.concurrency > 1 else "routing",
             plan=plan,
-            progress=waiting,
+            progress=step,
         )
     save_frontier(curve, path)

@@ -26,11 +26,12 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about runs: figures, fleet, plans, provenance."""
     try:
-        from sojourn.report import write_report
+        from sojourn.reproduce.pages import report_of
     except ImportError as error:
         raise MissingExtra(error.name or "plotly", extra="report") from error
 
-    page = write_report(folders, out, title=title, stills=stills, jobs=jobs, say=typer.echo)
+    made = report_of(folders, title=title)
+    page = made.write(out, stills=stills, jobs=jobs, say=typer.echo)
     typer.echo(f"{page} ({page.stat().st_size / 1e6:.1f} MB): open it in a browser")
     if stills:
         typer.echo(f"figures: {page.with_name(f'{page.stem}-figures')}")

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from sojourn.cli import app
 from sojourn.errors import MissingExtra
+from sojourn.progress import shown
 
 STYLES = {
     "reproduces": "green",
@@ -47,9 +48,9 @@ def reproduce(
     goes on where it was interrupted. Example: sojourn reproduce 1 2 4 5
     """
     try:
-        from sojourn.report import write_report
         from sojourn.reproduce.claims import read_claims
         from sojourn.reproduce.estimate import in_words
+        from sojourn.reproduce.pages import report_of
         from sojourn.reproduce.run import TRAINING, Reproduction
     except ImportError as error:
         raise MissingExtra(error.name or "torch", extra="all") from error
@@ -75,15 +76,16 @@ def reproduce(
     table = Table(box=None, header_style="bold")
     for column in ("claim", "about", "verdict", "statements"):
         table.add_column(column)
-    for finding in work.run(typer.echo):
-        typer.echo(f"claim {finding.claim}: {finding.verdict}")
-        style = STYLES.get(finding.verdict, "")
-        table.add_row(
-            finding.claim,
-            finding.title,
-            f"[{style}]{finding.verdict}[/]" if style else finding.verdict,
-            finding.tally,
-        )
+    with shown() as progress:
+        for finding in work.run(typer.echo, progress):
+            typer.echo(f"claim {finding.claim}: {finding.verdict}")
+            style = STYLES.get(finding.verdict, "")
+            table.add_row(
+                finding.claim,
+                finding.title,
+                f"[{style}]{finding.verdict}[/]" if style else finding.verdict,
+                finding.tally,
+            )
     console.print(table)
-    page = write_report([folder], folder / "report.html", jobs=jobs, say=typer.echo)
+    page = report_of([folder]).write(folder / "report.html", jobs=jobs, say=typer.echo)
     typer.echo(f"open {page}")

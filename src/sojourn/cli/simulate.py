@@ -17,8 +17,9 @@ from sojourn.inputs import read_fleet, read_routing
 from sojourn.network import Fleet, Network
 
 if TYPE_CHECKING:
+    from sojourn.estimate import Estimate
     from sojourn.jackson import Analysis
-    from sojourn.simulation.estimates import Estimate, Estimates
+    from sojourn.simulation.estimates import Estimates
     from sojourn.simulation.laws import ServiceLaw
     from sojourn.simulation.scenario import Scenario
 
@@ -134,7 +135,9 @@ def simulate(
         }
     if replicates is not None or out is None:
         number = DEFAULT_REPLICATES if replicates is None else replicates
-        found = replicate(network, scenario, replicates=number, warm_up=warm_up, **settings)
+        found = replicate(
+            network, scenario, replicates=number, warm_up=warm_up, progress=True, **settings
+        )
         result |= _comparison(network, found, scenario)
         result["explanation"] = _explanation(result, warm_up)
     result["provenance"] = provenance(seed=seed, rounds=rounds, time=time, warm_up=warm_up)

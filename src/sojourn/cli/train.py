@@ -1,27 +1,20 @@
 """``sojourn train``: run an experiment, compare its strategies."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from sojourn.cli import app
 from sojourn.cli.inputs import printed
 from sojourn.errors import InvalidInput
+from sojourn.estimate import Estimate
+from sojourn.progress import shown
 
 if TYPE_CHECKING:
     from sojourn.train.experiment.experiment import Experiment
@@ -78,7 +71,7 @@ def train(
         _say_notes(asked)
     folder = out or Path("runs") / experiment.stem
     try:
-        with _progress_bar() as progress:
+        with shown() as progress:
             summary = run_experiment(asked, folder, chosen, resume=resume, progress=progress)
     except KeyboardInterrupt:
         typer.secho(
@@ -115,36 +108,6 @@ def _draw_partition(experiment: "Experiment", path: Path) -> None:
     title = f"{experiment.data}, {experiment.partition}, seed {seed}"
     draw_partition(table, path, title=title)
     typer.echo(f"written to {path}")
-
-
-class _Bar:
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._task = bar.add_task("", total=None)
-
-    def start(self, phase: str, total: float, done: float) -> None:
-        self._bar.reset(self._task, total=total, completed=int(done), description=phase)
-
-    def advance(self, amount: float) -> None:
-        self._bar.advance(self._task, amount)
-
-
-@contextmanager
-def _progress_bar() -> Iterator[_Bar | None]:
-    """A bar with the time left on standard error; nothing if that is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _Bar(bar)
 
 
 def _console() -> Console:
@@ -210,18 +173,17 @@ def _final(entry: Mapping[str, Any]) -> str:
 
 
 def _percent(value: Mapping[str, float | None]) -> str:
-    if value["mean"] is None:
-        return "-"
-    error = value["standard_error"]
-    percent = 100 * value["mean"]
-    return f"{percent:.1f}%" if error is None else f"{percent:.1f}±{100 * error:.1f}%"
+    return "-" if value["mean"] is None else _tight(Estimate.from_table(value), ".1%")
 
 
 def _time(value: Mapping[str, Any], seeds: int) -> str:
     if value["mean"] is None:
         return f"{value['reached']} of {seeds} seeds" if value["reached"] else "not reached"
-    mean, error = value["mean"], value["standard_error"]
-    if error is None:
-        return printed(mean)
-    decimals = 0 if mean >= 100 else 1
-    return f"{mean:.{decimals}f}±{error:.{decimals}f}"
+    if value["standard_error"] is None:
+        return printed(value["mean"])
+    return _tight(Estimate.from_table(value), ".0f" if value["mean"] >= 100 else ".1f")
+
+
+def _tight(estimate: Estimate, form: str) -> str:
+    """Without spaces, for columns that must fit a terminal."""
+    return format(estimate, form).replace(" ", "")

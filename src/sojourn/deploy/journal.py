@@ -22,6 +22,7 @@ from sojourn.deploy.tasks import Drop, Event, Use
 from sojourn.files import replacing
 from sojourn.history import History
 from sojourn.provenance import provenance
+from sojourn.runfolder import RunFolder
 
 log = logging.getLogger("sojourn.deploy")
 
@@ -169,7 +170,7 @@ class Journal:
             return
         self.rows.append(self._pending.future.result())
         self._pending = None
-        History.write(self.folder / "history.jsonl", [self.history()])
+        RunFolder(self.folder).write_history([self.history()])
 
     def history(self) -> History:
         """The evaluations so far."""

@@ -1,33 +1,28 @@
 """What a finished deployment leaves behind, beside what theory had in store for it.
 
-The folder gets the files that ``sojourn train`` writes (``experiment.toml``, ``history.jsonl``,
-``summary.json``), so that ``sojourn report`` shows a deployment like any other run.
+The folder is one like those that ``sojourn train`` writes, so that ``sojourn report`` shows a deployment like any other run.
 """
 
 import dataclasses
-import json
 from pathlib import Path
-
-import numpy as np
-import tomli_w
 
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.journal import STRATEGY
 from sojourn.deploy.settings import Settings
-from sojourn.files import replacing
+from sojourn.dispatch import policy_to_table
 from sojourn.history import History
 from sojourn.network import Fleet, Network
 from sojourn.provenance import provenance
 from sojourn.rules import rule_to_table
-from sojourn.simulation.scenario import Scenario
+from sojourn.runfolder import FLEET, RunFolder
 from sojourn.simulation.simulate import simulate
 from sojourn.train import Problem
-from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.experiment.summary import summarize, summarize_strategy
 from sojourn.train.replay.replay import replay
 
 PREDICTED = "predicted"
+TARGETS = (0.5, 0.8)
+"""Test accuracies whose times are told."""
 
 
 def measured_network(dispatcher: Dispatcher) -> Network:
@@ -76,44 +71,44 @@ def write_outcome(
     *,
     problem_name: str,
 ) -> None:
-    """Write the files of a run folder."""
-    network = measured_network(dispatcher)
-    network.fleet.to_csv(folder / "fleet.csv")
-    scenario = Scenario(policy=dispatcher.router.policy, work=settings.rule.local_steps)
-    strategies = tuple(
-        Strategy(
-            name=history.strategy,
-            routing=network.routing.tolist(),
-            network=network,
-            rule=settings.rule,
-            learning_rates=(settings.learning_rate,),
-            scenario=scenario,
-        )
-        for history in histories
-    )
-    experiment = Experiment(
-        fleet_name="fleet.csv",
+    """Write the folder of a run: what happened, and the experiment that predicts it."""
+    network, policy = measured_network(dispatcher), dispatcher.router.policy
+    plan = settings.plan
+    written = RunFolder(folder)
+    written.begin(
+        {
+            "fleet": FLEET,
+            "problem": problem_name,
+            "rounds": dispatcher.counts.completed,
+            "seeds": [settings.seed],
+            "targets": list(TARGETS),
+            "evaluate-every": settings.evaluate_every,
+            "strategy": [
+                {
+                    "name": PREDICTED,
+                    **({"routing": network.routing.tolist()} if policy.routes else {}),
+                    "rule": rule_to_table(settings.rule),
+                    "concurrency": network.concurrency,
+                    "learning-rate": settings.learning_rate,
+                    "policy": policy_to_table(policy),
+                }
+            ],
+        },
         fleet=network.fleet,
-        strategies=strategies,
-        seeds=(settings.seed,),
-        pilot_seeds=(),
-        rounds=dispatcher.counts.completed,
-        problem=problem_name,
-        evaluate_every=settings.evaluate_every,
+        plans={} if plan is None else {STRATEGY: plan.read_text(encoding="utf-8")},
     )
-    table = experiment.to_table()
-    table["strategy"] = [entry for entry in table["strategy"] if entry["name"] != STRATEGY] or [
-        {**table["strategy"][0], "name": PREDICTED}
-    ]
     entries = [
         summarize_strategy(
-            strategy,
+            history.strategy,
             [history],
+            network=network,
+            rule=settings.rule,
+            law="exponential" if history.strategy == PREDICTED else "measured",
+            policy=policy,
             learning_rate=settings.learning_rate,
-            targets=experiment.targets,
-            pilots={},
+            targets=TARGETS,
         )
-        for strategy, history in zip(strategies, histories, strict=True)
+        for history in histories
     ]
     origin = provenance(
         rule=rule_to_table(settings.rule),
@@ -122,14 +117,6 @@ def write_outcome(
         adapt=settings.adapt,
         counts=dispatcher.counts.to_dict(),
     )
-    History.write(folder / "history.jsonl", histories)
-    with replacing(folder / "experiment.toml") as temporary:
-        temporary.write_text(tomli_w.dumps(table), encoding="utf-8")
-    with replacing(folder / "summary.json") as temporary:
-        summary = summarize(experiment, entries, origin)
-        temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    if settings.plan is not None:
-        with replacing(folder / "plans" / f"{STRATEGY}.toml") as temporary:
-            temporary.write_text(settings.plan.read_text(encoding="utf-8"), encoding="utf-8")
-    with replacing(folder / "weights.npy") as temporary, temporary.open("wb") as file:
-        np.save(file, dispatcher.state.weights, allow_pickle=False)
+    written.write_history(histories)
+    written.write_summary(summarize(problem_name, entries, origin))
+    written.write_weights(dispatcher.state.weights)

@@ -1,5 +1,7 @@
 """What a person looks at: one self-contained HTML page, and figures as PNG and SVG files."""
 
-from sojourn.report.page import write_report
+from sojourn.report.figure import Figure, Series, Table, View
+from sojourn.report.page import Report
+from sojourn.report.sections import Section
 
-__all__ = ["write_report"]
+__all__ = ["Figure", "Report", "Section", "Series", "Table", "View"]

@@ -1,15 +1,17 @@
 """From the histories of a run to figures: a mean and a band over seeds for every strategy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from sojourn.history import History
 from sojourn.report.figure import Figure, Series, View
-from sojourn.report.palette import label
 from sojourn.types import FloatArray
 
 POINTS = 160
+
+Label = Callable[[str], str]
+"""What a person reads for the name of a strategy."""
 
 _METRICS = (
     ("accuracy", "test_accuracy", "test accuracy"),
@@ -27,17 +29,17 @@ def learning_figure(
     histories: Sequence[History],
     *,
     axis: str = "time",
-    mark_ours: bool = False,
+    label: Label = str,
     caption: str = "",
 ) -> Figure:
-    """Accuracy and loss against rounds and time, the view against ``axis`` first."""
+    """Accuracy and loss against rounds and time, the view against ``axis`` first; ``label`` names curves."""
     axes = [axis, *(other for other in _AXES if other != axis)]
     views = tuple(
-        _view(histories, metric, column, y_label, axis=along, mark_ours=mark_ours)
+        _view(histories, metric, column, y_label, axis=along, label=label)
         for metric, column, y_label in _METRICS
         for along in axes
     )
-    return Figure(name, title, _in_words(histories, mark_ours), views, caption)
+    return Figure(name, title, _in_words(histories, label), views, caption)
 
 
 def strategies(histories: Sequence[History]) -> list[str]:
@@ -78,7 +80,7 @@ def _view(
     y_label: str,
     *,
     axis: str,
-    mark_ours: bool,
+    label: Label,
 ) -> View:
     series = []
     for strategy in strategies(histories):
@@ -95,7 +97,7 @@ def _view(
                 mean,
                 low=low if banded else None,
                 high=high if banded else None,
-                label=label(strategy, mark_ours=mark_ours),
+                label=label(strategy),
             )
         )
     real = any(history.clock == "real" for history in histories)
@@ -111,13 +113,12 @@ def _view(
     )
 
 
-def _in_words(histories: Sequence[History], mark_ours: bool) -> str:
+def _in_words(histories: Sequence[History], label: Label) -> str:
     ends = []
     for strategy in strategies(histories):
         runs = [history for history in histories if history.strategy == strategy]
         final = float(np.mean([run.final_accuracy for run in runs]))
         rounds = float(np.mean([run.round[-1] for run in runs if run.rows] or [0]))
-        text = label(strategy, mark_ours=mark_ours)
-        ends.append((final, f"{text} {final:.1%} after {rounds:,.0f} rounds"))
+        ends.append((final, f"{label(strategy)} {final:.1%} after {rounds:,.0f} rounds"))
     ends.sort(key=lambda pair: -pair[0])
     return "Test accuracy at the end, best first: " + "; ".join(text for _, text in ends) + "."

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidFile
+from sojourn.report.palette import Ink
 from sojourn.types import FloatArray
 
 Kind = Literal["line", "points", "bars"]
@@ -100,7 +101,10 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A titled figure: ``alt`` says in words what a reader who cannot see it should know."""
+    """A titled figure: ``alt`` says in words what a reader who cannot see it should know.
+
+    ``palette`` gives series inks of their own; it belongs to who shows the figure, not to its file.
+    """
 
     name: str
     title: str
@@ -108,6 +112,7 @@ class Figure:
     views: tuple[View, ...]
     caption: str = ""
     wide: bool = False
+    palette: Mapping[str, Ink] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The figure as JSON-ready values; numbers keep six significant digits."""
@@ -128,8 +133,8 @@ class Figure:
         """Read back what `to_json` wrote."""
         try:
             views = tuple(_view_from_json(view) for view in values["views"])
-            texts = {key: str(values[key]) for key in ("name", "title", "alt", "caption")}
-            return cls(views=views, wide=bool(values["wide"]), **texts)
+            name, title, alt = (str(values[key]) for key in ("name", "title", "alt"))
+            return cls(name, title, alt, views, str(values["caption"]), bool(values["wide"]))
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidFile(f"a stored figure is not as Sojourn writes it: {error!r}") from error
 

@@ -2,22 +2,35 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-import sojourn as sj
+from sojourn.estimate import Estimate
+from sojourn.jackson import analyze
 from sojourn.network import Network
 from sojourn.report.figure import Figure, Series, Table, View
-from sojourn.report.runs import Run
-from sojourn.report.sections import Section, mean_and_error, seen_staleness
+from sojourn.report.sections import Section, seen_staleness
+from sojourn.runfolder import Run
 from sojourn.types import FloatArray, IntArray
 
 FEW_CLASSES = 6
-SIMULATED_ROUNDS = 200_000
 
 
-def fleet_section(run: Run, index: int) -> Section:
-    """Who the clients are, who is sent how much, and theory against simulation."""
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """What a simulation of each strategy's network said, to be drawn beside theory.
+
+    ``staleness`` is the mean over the tasks sent to the clients of each distinct service rate,
+    slowest first (see `classes_by_rate`).
+    """
+
+    rounds: int
+    staleness: Mapping[str, FloatArray]
+
+
+def fleet_section(run: Run, index: int, simulated: Simulated | None = None) -> Section:
+    """Who the clients are, who is sent how much, and theory against what was seen."""
     networks = run.networks
     fleet = next(iter(networks.values())).fleet
     lead = (
@@ -26,21 +39,27 @@ def fleet_section(run: Run, index: int) -> Section:
     )
     return Section(
         anchor=f"fleet-{index}",
-        title="The fleet, the routings, theory against simulation",
+        title="The fleet, the routings, theory against what was seen",
         kicker=run.name,
         lead=lead,
         figures=(
             routing_figure(f"routing-{index}", networks),
-            staleness_figure(f"staleness-{index}", networks),
+            staleness_figure(f"staleness-{index}", networks, simulated),
         ),
         tables=(plans_table(networks), seen_table(networks, run)),
     )
 
 
+def classes_by_rate(network: Network) -> tuple[FloatArray, IntArray]:
+    """Distinct service rates, rising, and for every class of the network which of them it has."""
+    rates, where = np.unique(network.fleet.service_rates, return_inverse=True)
+    return rates, np.asarray(where, dtype=np.int64)
+
+
 def shares(network: Network) -> tuple[FloatArray, FloatArray]:
     """Distinct service rates, rising, and the share of all tasks that clients of each receive."""
-    rates, where = np.unique(network.fleet.service_rates, return_inverse=True)
-    return rates, _sums(where, network.fleet.counts * network.routing)
+    rates, where = classes_by_rate(network)
+    return rates, sums(where, network.fleet.counts * network.routing)
 
 
 def routing_figure(name: str, networks: Mapping[str, Network]) -> Figure:
@@ -68,17 +87,21 @@ def routing_figure(name: str, networks: Mapping[str, Network]) -> Figure:
     return Figure(name, "Where tasks go", alt, (view,))
 
 
-def staleness_figure(name: str, networks: Mapping[str, Network]) -> Figure:
+def staleness_figure(
+    name: str, networks: Mapping[str, Network], simulated: Simulated | None
+) -> Figure:
     """Rounds that a task waits, per class of speed: exact theory as bars, simulation as points."""
     series = []
     alt = []
     rates: FloatArray = np.empty(0)
     for k, (strategy, network) in enumerate(networks.items()):
-        rates, theory, simulated = staleness_by_rate(network)
+        rates, theory = staleness_by_rate(network)
         place = np.arange(rates.size, dtype=np.float64)
         series.append(Series(strategy, place, theory, kind="bars", label=strategy))
-        shift = (k - (len(networks) - 1) / 2) * 0.72 / len(networks)
-        series.append(Series("simulation", place + shift, simulated, kind="points"))
+        if simulated is not None:
+            shift = (k - (len(networks) - 1) / 2) * 0.72 / len(networks)
+            seen = simulated.staleness[strategy]
+            series.append(Series("simulation", place + shift, seen, kind="points"))
         alt.append(
             f"{strategy} {theory[0]:,.0f} for the slowest, {theory[-1]:,.0f} for the fastest"
         )
@@ -89,32 +112,27 @@ def staleness_figure(name: str, networks: Mapping[str, Network]) -> Figure:
         log_y=True,
         categories=tuple(f"rate {rate:.3g}" for rate in rates),
     )
-    caption = (
-        "Bars: exact steady state. Diamonds: one simulation of "
-        f"{SIMULATED_ROUNDS:,} rounds from a stationary start."
-    )
+    caption = "Bars: exact steady state."
+    if simulated is not None:
+        caption += (
+            f" Diamonds: one simulation of {simulated.rounds:,} rounds from a stationary start."
+        )
     words = "Mean staleness in rounds by theory: " + "; ".join(alt) + "."
-    return Figure(name, "Staleness: theory and simulation", words, (view,), caption)
+    title = "Staleness: theory" + ("" if simulated is None else " and simulation")
+    return Figure(name, title, words, (view,), caption)
 
 
-def staleness_by_rate(network: Network, seed: int = 0) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Distinct rates, and the mean staleness of tasks sent there by theory and by simulation."""
-    rates, where = np.unique(network.fleet.service_rates, return_inverse=True)
+def staleness_by_rate(network: Network) -> tuple[FloatArray, FloatArray]:
+    """Distinct rates, and by theory the mean staleness of the tasks that are sent there."""
+    rates, where = classes_by_rate(network)
     weight = network.fleet.counts * network.routing
-    theory = _sums(where, weight * sj.analyze(network).staleness) / _sums(where, weight)
-    schedule = sj.simulate(network, rounds=SIMULATED_ROUNDS, start="stationary", seed=seed)
-    of_client = np.repeat(where, network.fleet.counts)[schedule.client]
-    waited = _sums(of_client, schedule.relative_delay, rates.size)
-    seen = _sums(of_client, np.ones(schedule.rounds), rates.size)
-    simulated = np.full(rates.size, math.nan)
-    np.divide(waited, seen, out=simulated, where=seen > 0)
-    return rates, theory, simulated
+    return rates, sums(where, weight * analyze(network).staleness) / sums(where, weight)
 
 
 def plans_table(networks: Mapping[str, Network]) -> Table:
     """Per class of speed: how many clients, and the probability of each under every strategy."""
     first = next(iter(networks.values()))
-    rates, where = np.unique(first.fleet.service_rates, return_inverse=True)
+    rates, where = classes_by_rate(first)
     counts = np.bincount(where, weights=first.fleet.counts)
     rows = []
     for k, rate in enumerate(rates):
@@ -139,7 +157,7 @@ def seen_table(networks: Mapping[str, Network], run: Run) -> Table:
             (
                 strategy,
                 str(network.concurrency),
-                f"{sj.analyze(network).throughput:.4g}",
+                f"{analyze(network).throughput:.4g}",
                 _seen(speeds),
                 str(network.concurrency - 1),
                 _seen(waits),
@@ -161,12 +179,10 @@ def seen_table(networks: Mapping[str, Network], run: Run) -> Table:
     )
 
 
-def _sums(groups: IntArray, values: FloatArray | IntArray, size: int = 0) -> FloatArray:
+def sums(groups: IntArray, values: FloatArray | IntArray, size: int = 0) -> FloatArray:
+    """The sum of the values of every group; at least ``size`` groups."""
     return np.asarray(np.bincount(groups, weights=values, minlength=size), dtype=np.float64)
 
 
 def _seen(values: list[float]) -> str:
-    mean, error = mean_and_error(values)
-    if math.isnan(mean):
-        return "–"
-    return f"{mean:.4g}" if math.isnan(error) else f"{mean:.4g} ± {error:.2g}"
+    return f"{Estimate.from_samples(values):.4g}" if values else "–"

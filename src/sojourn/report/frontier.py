@@ -1,10 +1,12 @@
 """The trade-off between throughput and staleness, drawn."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
-from sojourn.planning import Frontier
 from sojourn.report.figure import Figure, Series, View
-from sojourn.report.still import save_view
+from sojourn.report.matplotlib_figure import save_view
+from sojourn.types import FloatArray
 
 _PENALTY = {
     "staleness": "staleness penalty S2/n² (least possible)",
@@ -12,7 +14,27 @@ _PENALTY = {
 }
 
 
-def frontier_figure(curve: Frontier) -> Figure:
+class Tradeoff(Protocol):
+    """A frontier as `sojourn.optimize` computes it: the least penalty at every throughput."""
+
+    @property
+    def penalty(self) -> str:
+        """Which penalty: staleness or routing."""
+
+    @property
+    def throughput(self) -> FloatArray:
+        """Rounds per unit of time, rising."""
+
+    @property
+    def least(self) -> FloatArray:
+        """The least penalty there."""
+
+    @property
+    def marks(self) -> Mapping[str, tuple[float, float]]:
+        """Where named routings lie."""
+
+
+def frontier_figure(curve: Tradeoff) -> Figure:
     """The frontier as a line, and the marked routings as points on or above it."""
     line = Series("frontier", curve.throughput, curve.least, label="frontier")
     points = [
@@ -37,7 +59,7 @@ def frontier_figure(curve: Frontier) -> Figure:
     )
 
 
-def save_frontier(curve: Frontier, path: Path) -> None:
+def save_frontier(curve: Tradeoff, path: Path) -> None:
     """Draw the frontier into ``path``; its suffix (png, svg, pdf) chooses the format."""
     figure = frontier_figure(curve)
     save_view(figure, figure.views[0], path)

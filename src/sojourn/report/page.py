@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,61 +13,75 @@ from markupsafe import Markup
 from sojourn.files import replacing
 from sojourn.provenance import provenance
 from sojourn.report.figure import Figure
-from sojourn.report.fleet import fleet_section
-from sojourn.report.interactive import HEIGHT, plotly_views
 from sojourn.report.palette import inks
-from sojourn.report.runs import Run, collect
-from sojourn.report.sections import Section, finding_section, provenance_rows, run_section
-from sojourn.report.verdict import Finding
+from sojourn.report.plotly_figure import HEIGHT, plotly_views
+from sojourn.report.sections import Overview, Section, provenance_rows
 
 
-def write_report(
-    folders: Iterable[str | Path],
-    out: str | Path,
-    *,
-    title: str | None = None,
-    stills: bool = True,
-    jobs: int = 1,
-    say: Callable[[str], None] = lambda line: None,
-) -> Path:
-    """Write the page ``out`` about the folders; with ``stills`` PNG and SVG files beside it.
+@dataclass(frozen=True, eq=False)
+class Report:
+    """A page about results: sections in the order given, and where they come from.
 
-    ``jobs`` processes draw the stills when there are many; ``say`` is told before they begin.
-    The stills go to a folder named after the page: ``report.html`` has ``report-figures/``.
+    ``origins`` tells the provenance of every part by its name; that of the page itself is added.
     """
-    from plotly.offline import get_plotlyjs
 
-    findings, runs = collect(folders)
-    sections = [finding_section(finding) for finding in findings]
-    for index, run in enumerate(runs, start=1):
-        sections.append(run_section(run, index))
-        if run.networks:
-            sections.append(fleet_section(run, index))
-    target = Path(out)
-    html = (
-        _environment()
-        .get_template("report.html")
-        .render(
-            title=title or _title(findings, runs),
-            findings=findings,
-            counts=Counter(finding.verdict for finding in findings),
-            sections=sections,
-            height=HEIGHT,
-            plotly=Markup(get_plotlyjs().replace("</script", "<\\/script")),
-            figures=_script_json(_payload(sections)),
-            origins=_origins(findings, runs),
+    title: str
+    sections: tuple[Section, ...]
+    overview: Overview | None = None
+    origins: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> list[Figure]:
+        """All figures, in order."""
+        return [figure for section in self.sections for figure in section.figures]
+
+    def to_html(self) -> str:
+        """The page as one text that needs no other file."""
+        from plotly.offline import get_plotlyjs
+
+        origins = {"This page": provenance(), **self.origins}
+        return (
+            _environment()
+            .get_template("report.html")
+            .render(
+                title=self.title,
+                overview=self.overview,
+                sections=self.sections,
+                height=HEIGHT,
+                plotly=Markup(get_plotlyjs().replace("</script", "<\\/script")),
+                figures=_script_json({f.name: plotly_views(f) for f in self.figures}),
+                origins=[(name, provenance_rows(values)) for name, values in origins.items()],
+            )
         )
-    )
-    with replacing(target) as temporary:
-        temporary.write_text(html, encoding="utf-8")
-    if stills:
-        from sojourn.report.still import save_all
 
-        figures = [figure for section in sections for figure in section.figures]
-        count = sum(len(figure.views) for figure in figures)
-        say(f"drawing {count} picture{'' if count == 1 else 's'}, as PNG and as SVG ...")
-        save_all(figures, target.with_name(f"{target.stem}-figures"), jobs=jobs)
-    return target
+    def write(
+        self,
+        out: str | Path,
+        *,
+        stills: bool = True,
+        jobs: int = 1,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> Path:
+        """Write the page ``out``; with ``stills`` every figure as PNG and SVG files beside it.
+
+        ``jobs`` processes draw the stills when there are many; ``say`` is told before they begin.
+        The stills go to a folder named after the page: ``report.html`` has ``report-figures/``.
+        """
+        target = Path(out)
+        html = self.to_html()
+        with replacing(target) as temporary:
+            temporary.write_text(html, encoding="utf-8")
+        if stills:
+            from sojourn.report.matplotlib_figure import save_all
+
+            count = sum(len(figure.views) for figure in self.figures)
+            say(f"drawing {count} picture{'' if count == 1 else 's'}, as PNG and as SVG ...")
+            save_all(self.figures, target.with_name(f"{target.stem}-figures"), jobs=jobs)
+        return target
+
+    def __repr__(self) -> str:
+        parts = f"{len(self.sections)} section{'' if len(self.sections) == 1 else 's'}"
+        return f"Report({self.title!r}, {parts}, {len(self.figures)} figures)"
 
 
 def _environment() -> Environment:
@@ -111,7 +125,7 @@ def chips(section: Section) -> list[dict[str, str]]:
     for figure in section.figures:
         for view in figure.views:
             if len(view.series) > 1:
-                ink = inks(series.name for series in view.series)
+                ink = inks((series.name for series in view.series), figure.palette)
                 for series in view.series:
                     colours = {"light": ink[series.name].light, "dark": ink[series.name].dark}
                     chip = {"name": series.name, "label": series.label, **colours}
@@ -134,31 +148,6 @@ def ends(figure: Figure) -> list[tuple[str, str]]:
     return rows
 
 
-def _payload(sections: Iterable[Section]) -> dict[str, Any]:
-    return {figure.name: plotly_views(figure) for section in sections for figure in section.figures}
-
-
 def _script_json(values: Any) -> Markup:
     text = json.dumps(values, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))
-
-
-def _title(findings: list[Finding], runs: list[Run]) -> str:
-    if findings:
-        return "The paper, reproduced"
-    return runs[0].name if len(runs) == 1 else "Sojourn report"
-
-
-def _origins(findings: list[Finding], runs: list[Run]) -> list[tuple[str, list[tuple[str, str]]]]:
-    origins = [("This page", provenance_rows(provenance()))]
-    origins += [
-        (f"Claim {finding.claim}", provenance_rows(finding.provenance))
-        for finding in findings
-        if finding.provenance
-    ]
-    origins += [
-        (run.name, provenance_rows(dict(run.summary["provenance"])))
-        for run in runs
-        if run.summary.get("provenance")
-    ]
-    return origins

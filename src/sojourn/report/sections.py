@@ -1,26 +1,26 @@
-"""The parts of the page: one section per finding and per run, as plain values for the template."""
+"""The parts of the page as plain values: sections, an overview, and the section of a run."""
 
 import math
-import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from sojourn.estimate import Estimate
 from sojourn.history import History
-from sojourn.report.curves import learning_figure, strategies
+from sojourn.report.curves import Label, learning_figure, strategies
 from sojourn.report.figure import Figure, Table
-from sojourn.report.palette import label
-from sojourn.report.runs import Run
-from sojourn.report.verdict import Finding, Outcome, Statement
+from sojourn.runfolder import Run
 
 LAST = 0.1
 
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page, below its title: words, statements, figures, tables."""
+    """One part of the page, below its title: words, statements, figures, tables.
+
+    ``heading`` stands above the first column of the ``sayings``: who says them.
+    """
 
     anchor: str
     title: str
@@ -28,6 +28,7 @@ class Section:
     verdict: str = ""
     lead: str = ""
     notes: tuple[str, ...] = ()
+    heading: str = ""
     sayings: tuple["Saying", ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
@@ -35,7 +36,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Saying:
-    """A sentence of the paper and the cases it was judged in; cases with one finding are together."""
+    """A sentence and the cases it was judged in; cases with one finding are together."""
 
     says: str
     reading: str
@@ -48,38 +49,35 @@ class Case:
 
     about: tuple[str, ...]
     found: str
-    outcome: Outcome
+    outcome: str
 
 
-def sayings(statements: Sequence[Statement]) -> tuple[Saying, ...]:
-    """Statements gathered by what they say, and then by what was found."""
-    gathered: dict[tuple[str, str], dict[tuple[str, Outcome], list[str]]] = {}
-    for statement in statements:
-        cases = gathered.setdefault((statement.says, statement.reading), {})
-        cases.setdefault((statement.found, statement.outcome), []).append(statement.about)
-    return tuple(
-        Saying(
-            *said,
-            tuple(Case(tuple(filter(None, about)), *found) for found, about in cases.items()),
-        )
-        for said, cases in gathered.items()
-    )
+@dataclass(frozen=True)
+class Entry:
+    """A line of the overview: a section, the verdict on it, and what else there is to say."""
+
+    anchor: str
+    number: str
+    title: str
+    source: str
+    verdict: str
+    cells: tuple[str, ...] = ()
 
 
-def finding_section(finding: Finding) -> Section:
-    """A claim of the paper: what was checked, statement by statement, and its figures."""
-    notes = (f"Reduced: {finding.reduced}",) if finding.reduced else ()
-    return Section(
-        anchor=f"claim-{finding.claim}",
-        title=finding.title,
-        kicker=f"Claim {finding.claim} · {finding.source}",
-        verdict=finding.verdict,
-        lead=finding.checked,
-        notes=notes,
-        sayings=sayings(finding.statements),
-        figures=finding.figures,
-        tables=finding.tables,
-    )
+@dataclass(frozen=True)
+class Overview:
+    """What stands before all sections: one line for each of those that were judged."""
+
+    title: str
+    standfirst: str
+    columns: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    note: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often there is which verdict."""
+        return Counter(entry.verdict for entry in self.entries)
 
 
 def run_section(run: Run, index: int) -> Section:
@@ -99,7 +97,7 @@ def run_section(run: Run, index: int) -> Section:
         kicker="Run",
         lead=lead,
         notes=tuple(_divergences(run.histories)),
-        figures=(_widened(figure),),
+        figures=(replace(figure, wide=True),),
         tables=(results_table(run.histories, run.targets),),
     )
 
@@ -110,7 +108,7 @@ def results_table(
     *,
     axis: str = "time",
     settled: bool = False,
-    mark_ours: bool = False,
+    label: Label = str,
 ) -> Table:
     """Final and mean accuracy, throughput, staleness and times to targets, over seeds.
 
@@ -122,7 +120,7 @@ def results_table(
         runs = [history for history in histories if history.strategy == strategy]
         rows.append(
             (
-                label(strategy, mark_ours=mark_ours),
+                label(strategy),
                 f"{runs[0].learning_rate:g}",
                 _over(
                     runs,
@@ -159,10 +157,7 @@ def settled_accuracy(run: History) -> float:
 
 def mean_accuracy(run: History, axis: str) -> float:
     """Test accuracy averaged along ``rounds`` or ``time``, by the trapezoidal rule."""
-    if axis == "time" or run.rows < 2 or run.round[-1] <= run.round[0]:
-        return run.mean_accuracy
-    area = float(np.trapezoid(run.test_accuracy, run.round))
-    return area / float(run.round[-1] - run.round[0])
+    return run.average("test_accuracy", "round" if axis == "rounds" else "time")
 
 
 def seen_staleness(run: History) -> float:
@@ -177,18 +172,11 @@ def seen_staleness(run: History) -> float:
     return sum(weight * value for weight, value in pairs) / total if total else math.nan
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error; the error of a single value is ``nan``."""
-    if len(values) < 2:
-        return (values[0] if values else math.nan), math.nan
-    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-
-
-def provenance_rows(provenance: dict[str, Any]) -> list[tuple[str, str]]:
+def provenance_rows(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Provenance flattened to name and text."""
     rows: list[tuple[str, str]] = []
     for key, value in provenance.items():
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             inner = ", ".join(f"{name} {text}" for name, text in value.items())
             rows.append((key, inner or "none"))
         else:
@@ -200,10 +188,7 @@ def _over(runs: Sequence[History], of: Callable[[History], float], digits: int =
     values = [value for run in runs if math.isfinite(value := of(run))]
     if not values:
         return "–"
-    mean, error = mean_and_error(values)
-    text = (
-        f"{mean:,.{digits}f}" if math.isnan(error) else f"{mean:,.{digits}f} ± {error:,.{digits}f}"
-    )
+    text = f"{Estimate.from_samples(values):,.{digits}f}"
     return text if len(values) == len(runs) else f"{text} ({len(values)} of {len(runs)} seeds)"
 
 
@@ -214,7 +199,3 @@ def _divergences(histories: Sequence[History]) -> list[str]:
         for run in histories
         if run.diverged_at is not None
     ]
-
-
-def _widened(figure: Figure) -> Figure:
-    return Figure(figure.name, figure.title, figure.alt, figure.views, figure.caption, wide=True)

@@ -11,6 +11,7 @@ from sojourn.files import replacing
 from sojourn.reproduce.settings import Settings, TrainingCell
 from sojourn.reproduce.strategies import network_of, routing_of
 from sojourn.reproduce.training import exponential
+from sojourn.runfolder import RunFolder
 from sojourn.simulation.simulate import simulate
 from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.calibrate import calibrate
@@ -47,8 +48,9 @@ class CellRunner:
         along_time = setting.axis == "time"
         for group in [(name,) for name in strategies] if along_time else [strategies]:
             folder = self.folder / cell.name / (group[0] if along_time else "all")
-            if (folder / "experiment.toml").exists():
-                yield folder, Experiment.read(folder / "experiment.toml")
+            there = RunFolder(folder)
+            if there.begun:
+                yield folder, Experiment.read(there.experiment_path)
             else:
                 yield folder, self._experiment(cell, group)
 

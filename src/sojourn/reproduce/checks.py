@@ -1,12 +1,12 @@
 """From numbers to outcomes: the few comparisons by which statements are judged."""
 
 import math
-import statistics
 from collections.abc import Sequence
 
 from scipy import stats
 
-from sojourn.report.verdict import Outcome
+from sojourn.estimate import Estimate
+from sojourn.reproduce.verdict import Outcome
 
 CONFIDENCE = 0.95
 
@@ -40,7 +40,7 @@ def greater(differences: Sequence[float]) -> Outcome:
     """
     if len(differences) < 2 or not all(math.isfinite(value) for value in differences):
         return "cannot be told here"
-    mean, margin = statistics.fmean(differences), margin_of(differences)
+    mean, margin = Estimate.from_samples(differences).mean, margin_of(differences)
     if mean - margin > 0:
         return "reproduces"
     return "does not reproduce" if mean + margin < 0 else "cannot be told here"
@@ -59,7 +59,7 @@ def alike(differences: Sequence[float], *, within: float) -> Outcome:
     """
     if len(differences) < 2 or not all(math.isfinite(value) for value in differences):
         return "cannot be told here"
-    mean, margin = abs(statistics.fmean(differences)), margin_of(differences)
+    mean, margin = abs(Estimate.from_samples(differences).mean), margin_of(differences)
     if mean + margin <= within:
         return "reproduces"
     return "does not reproduce" if mean - margin > within else "cannot be told here"
@@ -88,5 +88,5 @@ def margin_of(differences: Sequence[float]) -> float:
     """How far the mean of differences may be off to one side, at 95 %: ``nan`` for a single one."""
     if len(differences) < 2:
         return math.nan
-    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    error = float(Estimate.from_samples(differences).standard_error)
     return float(stats.t.ppf(CONFIDENCE, len(differences) - 1)) * error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sojourn.config import Table
 from sojourn.errors import UnknownName
-from sojourn.report.verdict import Outcome, Statement
+from sojourn.reproduce.verdict import Outcome, Statement
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import sojourn as sj
+from sojourn.bounds import LearningConstants
 from sojourn.errors import InvalidInput
-from sojourn.report import write_report
+from sojourn.estimate import Estimate
+from sojourn.jackson import analyze
+from sojourn.network import Network, built_in_fleet
+from sojourn.optimize import TimeToAccuracy
+from sojourn.planning import plan
+from sojourn.progress import shown
+from sojourn.reproduce.pages import report_of
+from sojourn.simulation.simulate import simulate
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.run import run_experiment
@@ -41,18 +48,18 @@ concurrency = {CONCURRENCY}
 
 
 def demonstrate(
-    constants: sj.LearningConstants, *, out: Path, jobs: int, say: Callable[[str], None]
+    constants: LearningConstants, *, out: Path, jobs: int, say: Callable[[str], None]
 ) -> Path:
     """Plan, simulate, train and report into ``out``; tells ``say`` what it does, returns the page."""
-    fleet = sj.built_in_fleet(FLEET)
-    plan = sj.plan(fleet, sj.TimeToAccuracy(constants, gradient_norm=GRADIENT_NORM))
-    plan.write(out / "plan.toml")
-    shares = ", ".join(f"{p:.2%}" for p in plan.network.routing)
+    fleet = built_in_fleet(FLEET)
+    best = plan(fleet, TimeToAccuracy(constants, gradient_norm=GRADIENT_NORM))
+    best.write(out / "plan.toml")
+    shares = ", ".join(f"{p:.2%}" for p in best.network.routing)
     say(f"plan: of all tasks, each slow, medium and fast client gets {shares}")
 
-    network = sj.Network(plan.network.fleet, plan.network.routing, CONCURRENCY)
-    theory = sj.analyze(network).throughput
-    schedule = sj.simulate(network, rounds=200_000, start="stationary", seed=1)
+    network = Network(best.network.fleet, best.network.routing, CONCURRENCY)
+    theory = analyze(network).throughput
+    schedule = simulate(network, rounds=200_000, start="stationary", seed=1)
     seen = schedule.rounds / float(schedule.time[-1])
     say(f"simulate: {seen:.3f} rounds per unit of time, {theory:.3f} in theory")
 
@@ -60,14 +67,20 @@ def demonstrate(
     (out / "experiment.toml").write_text(EXPERIMENT, encoding="utf-8")
     run = out / "digits"
     try:
-        summary = run_experiment(
-            Experiment.read(out / "experiment.toml"), run, LocalEngine(jobs), resume=run.exists()
-        )
+        with shown() as progress:
+            summary = run_experiment(
+                Experiment.read(out / "experiment.toml"),
+                run,
+                LocalEngine(jobs),
+                resume=run.exists(),
+                progress=progress,
+            )
     except InvalidInput as error:
         raise InvalidInput(f"{error} Remove the folder {out} to begin anew.") from error
 
     say("report: drawing")
-    page = write_report([run], out / "report.html", title="Four ways to drive thirty clients")
+    report = report_of([run], title="Four ways to drive thirty clients")
+    page = report.write(out / "report.html")
     for line in summary_lines(summary):
         say(line)
     return page
@@ -99,7 +112,4 @@ def _final(entry: dict[str, Any]) -> str:
 
 
 def _percent(value: dict[str, float | None]) -> str:
-    mean, error = value["mean"], value["standard_error"]
-    if mean is None:
-        return "diverged"
-    return f"{mean:.1%}" if error is None else f"{mean:.1%} ± {error:.1%}"
+    return "diverged" if value["mean"] is None else f"{Estimate.from_table(value):.1%}"

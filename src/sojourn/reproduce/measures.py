@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from sojourn.estimate import Estimate, plus_minus
 from sojourn.history import History
 from sojourn.report.curves import mean_and_deviation
-from sojourn.report.palette import label
 from sojourn.report.sections import mean_accuracy, settled_accuracy
-from sojourn.report.verdict import OUTCOMES, Outcome
 from sojourn.reproduce.checks import alike, greater, less_variance, margin_of
 from sojourn.reproduce.claims import Judged
+from sojourn.reproduce.palette import label
+from sojourn.reproduce.verdict import OUTCOMES, Outcome
 
 ALIKE = 0.05
 
@@ -89,8 +90,8 @@ def judge_alike(pairs: Mapping[str, tuple[Sequence[History], Sequence[History]]]
         differences = [
             final_accuracy(a) - final_accuracy(b) for a, b in zip(runs, others, strict=True)
         ]
-        mean, margin = 100 * float(np.mean(differences)), 100 * margin_of(differences)
-        found.append(f"{name} {mean:+.1f} ± {margin:.1f}")
+        mean, margin = Estimate.from_samples(differences).mean, margin_of(differences)
+        found.append(f"{name} {plus_minus(100 * mean, 100 * margin, '+.1f')}")
         outcomes.append(alike(differences, within=ALIKE))
     return Judged(f"Differences in points: {', '.join(found)}.", together(outcomes))
 

@@ -12,9 +12,9 @@ from sojourn.network import Fleet, Network, balanced_routing, built_in_fleet, un
 from sojourn.optimize.objectives import PerRound
 from sojourn.optimize.routing import optimize_routing
 from sojourn.report.figure import Figure, Series, Table as ReportTable, View
-from sojourn.report.palette import label
 from sojourn.reproduce.checks import holds
 from sojourn.reproduce.claims import Judged
+from sojourn.reproduce.palette import label
 from sojourn.reproduce.parameters import take_numbers
 from sojourn.simulation.simulate import simulate
 from sojourn.types import FloatArray

@@ -19,11 +19,11 @@ from sojourn.optimize.descent import adam, lbfgs
 from sojourn.optimize.objectives import PerRound, PerTime, Throughput
 from sojourn.optimize.routing import optimize_routing
 from sojourn.report.figure import Figure, Series, Table as ReportTable, View
-from sojourn.report.palette import label
-from sojourn.report.verdict import Outcome
 from sojourn.reproduce.checks import close, holds
 from sojourn.reproduce.claims import Judged
+from sojourn.reproduce.palette import label
 from sojourn.reproduce.parameters import take_numbers
+from sojourn.reproduce.verdict import Outcome
 from sojourn.simulation.simulate import simulate
 from sojourn.types import FloatArray
 

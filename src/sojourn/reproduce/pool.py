@@ -9,9 +9,11 @@ from joblib import Parallel, delayed
 
 from sojourn.errors import DataNotFound
 from sojourn.history import History
+from sojourn.progress import Progress, Silent, by_fraction
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
 from sojourn.reproduce.training import Missing, exponential
+from sojourn.runfolder import RunFolder
 from sojourn.train.experiment.build import dataset
 from sojourn.train.experiment.cells import Cell, expected_gradients, kept
 from sojourn.train.experiment.engines import LocalEngine, Work, processes_may_be_replaced
@@ -28,11 +30,12 @@ def run_cells(
     also: Sequence[str] = (),
     *,
     say: Callable[[str], None] = lambda line: None,
+    progress: Progress | None = None,
 ) -> dict[TrainingCell, list[History] | Missing]:
     """The runs of every cell, or why there are none.
 
     What an earlier call finished is kept, what it had begun goes on. All runs of all cells go
-    through one pool of processes; ``say`` is told when a cell has its last.
+    through one pool of processes; ``say`` is told when a cell has its last, ``progress`` of gradients.
     """
     begun = time.monotonic()
     prepared = _prepare_all(runner, cells, also)
@@ -44,8 +47,17 @@ def run_cells(
     work = _in_order(present)
     left = Counter(owner[folder] for _, _, folder in work)
     engine = LocalEngine(runner.jobs)
-    for (_, _, folder), _ in engine.run_work(work) if work else ():
-        cell = owner[folder]
+    shown = progress or Silent()
+    cost = {(folder, one): expected_gradients(experiment, one) for experiment, one, folder in work}
+    shown.start("training", sum(cost.values()))
+    advance = by_fraction(shown, cost)
+
+    def hear(part: Work, fraction: float) -> None:
+        advance((part[2], part[1]), fraction)
+
+    for part, _ in engine.run_work(work, hear) if work else ():
+        hear(part, 1.0)
+        cell = owner[part[2]]
         left[cell] -= 1
         if not left[cell]:
             say(f"  {cell.title}: done after {time.monotonic() - begun:.0f} s")
@@ -122,5 +134,5 @@ def _results(made: Prepared, engine: LocalEngine) -> list[History]:
     histories: list[History] = []
     for folder, experiment in made:
         run_experiment(experiment, folder, engine, resume=True)
-        histories += History.read(folder / "history.jsonl")
+        histories += RunFolder(folder).histories
     return histories

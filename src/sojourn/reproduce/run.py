@@ -10,15 +10,16 @@ from typing import Any
 from sojourn.config import Table
 from sojourn.errors import InvalidFile
 from sojourn.files import replacing
+from sojourn.progress import Progress
 from sojourn.provenance import provenance
 from sojourn.report.figure import Figure, Table as ReportTable
-from sojourn.report.verdict import Finding
 from sojourn.reproduce import concurrency, per_round_optimum, per_time_optimum, third_term, training
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.claims import Claim, Judged
 from sojourn.reproduce.estimate import estimated_seconds
 from sojourn.reproduce.pool import run_cells
 from sojourn.reproduce.settings import Settings, TrainingCell
+from sojourn.reproduce.verdict import Finding
 
 RECORD = "reproduction.json"
 Say = Callable[[str], None]
@@ -87,11 +88,14 @@ class Reproduction:
                     wanted[cell] = tuple(dict.fromkeys((*wanted.get(cell, ()), *asked.also)))
         return estimated_seconds(self.runner, wanted.items())
 
-    def run(self, say: Say) -> Iterator[Finding]:
+    def run(self, say: Say, progress: Progress | None = None) -> Iterator[Finding]:
         """Each claim's finding, written to its folder and the record as soon as it is there."""
         for claim in self.claims:
             started = time.monotonic()
-            finding = self._train(claim, say) if claim.computes == TRAINING else _compute(claim)
+            if claim.computes == TRAINING:
+                finding = self._train(claim, say, progress)
+            else:
+                finding = _compute(claim)
             finding.write(self.out / f"claim-{claim.number}")
             self._record(finding, time.monotonic() - started)
             yield finding
@@ -120,9 +124,9 @@ class Reproduction:
         values = Table(dict(claim.parameters.values), claim.parameters.where)
         return training.read_training(values, self.settings.scale)
 
-    def _train(self, claim: Claim, say: Say) -> Finding:
+    def _train(self, claim: Claim, say: Say, progress: Progress | None) -> Finding:
         asked = self._training(claim)
-        results = run_cells(self.runner, asked.needed, asked.also, say=say)
+        results = run_cells(self.runner, asked.needed, asked.also, say=say, progress=progress)
         reduced = self.settings.reduced
         if reduced and asked.left_out:
             reduced += f"; {len(asked.left_out)} cells of this claim are only in --scale paper"

@@ -1,7 +1,7 @@
 """Claims 3, 6, 7, 8 and 9: training runs, compared strategy by strategy."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sojourn.config import Table
@@ -9,9 +9,7 @@ from sojourn.errors import InvalidFile
 from sojourn.history import History
 from sojourn.report.curves import learning_figure
 from sojourn.report.figure import Figure, Table as ReportTable
-from sojourn.report.palette import label
 from sojourn.report.sections import results_table
-from sojourn.report.verdict import Statement
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.measures import (
     accuracy_throughout,
@@ -21,7 +19,9 @@ from sojourn.reproduce.measures import (
     judge_higher,
     judge_steadier,
 )
+from sojourn.reproduce.palette import label, marked_label
 from sojourn.reproduce.settings import Settings, TrainingCell
+from sojourn.reproduce.verdict import Statement
 
 ENOUGH = 0.1
 """The share of the paper's rounds or time below which a run tells nothing about the paper's."""
@@ -139,13 +139,10 @@ def figures(
 ) -> tuple[Figure, ...]:
     """One figure per cell that has runs, against the setting's own axis first."""
     drawn = []
-    for cell in cells:
-        runs = results[cell]
-        if not isinstance(runs, Missing):
-            axis = settings.settings[cell.setting].axis
-            name = f"claim-{number}-{cell.name.replace('.', '-')}"
-            title = f"{cell.title}{' (against time)' if axis == 'time' else ''}"
-            drawn.append(learning_figure(name, title, runs, axis=axis, mark_ours=True))
+    for cell, runs, axis in _with_runs(cells, results, settings):
+        name = f"claim-{number}-{cell.name.replace('.', '-')}"
+        title = f"{cell.title}{' (against time)' if axis == 'time' else ''}"
+        drawn.append(learning_figure(name, title, runs, axis=axis, label=marked_label))
     return tuple(drawn)
 
 
@@ -154,13 +151,20 @@ def tables(
 ) -> tuple[ReportTable, ...]:
     """The numbers of every cell that has runs."""
     made = []
+    for cell, runs, axis in _with_runs(cells, results, settings):
+        table = results_table(runs, axis=axis, settled=True, label=marked_label)
+        made.append(replace(table, title=cell.title))
+    return tuple(made)
+
+
+def _with_runs(
+    cells: Sequence[TrainingCell], results: Results, settings: Settings
+) -> Iterator[tuple[TrainingCell, Sequence[History], str]]:
+    """Every cell that has runs, with them and the axis of its setting."""
     for cell in cells:
         runs = results[cell]
         if not isinstance(runs, Missing):
-            axis = settings.settings[cell.setting].axis
-            table = results_table(runs, axis=axis, settled=True, mark_ours=True)
-            made.append(ReportTable(table.columns, table.rows, title=cell.title, note=table.note))
-    return tuple(made)
+            yield cell, runs, settings.settings[cell.setting].axis
 
 
 def _as_far_as_told(judged: Judged, cell: TrainingCell, settings: Settings) -> Judged:

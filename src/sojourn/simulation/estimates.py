@@ -1,37 +1,12 @@
 """Estimates with standard errors, pooled over independent replicates."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from sojourn.estimate import Estimate
 from sojourn.network import Network
 from sojourn.types import FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """A mean and its standard error, numbers or arrays of one shape."""
-
-    mean: Any
-    standard_error: Any
-
-    def z_scores(self, theory: ArrayLike) -> Any:
-        """How many standard errors the mean lies above ``theory``.
-
-        >>> Estimate(1.2, 0.1).z_scores(1.0).round(6)
-        np.float64(2.0)
-        """
-        difference = np.asarray(self.mean) - np.asarray(theory, dtype=np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scores = difference / np.asarray(self.standard_error)
-        return np.where(difference == 0.0, 0.0, scores)[()]
-
-    def __repr__(self) -> str:
-        if np.ndim(self.mean) == 0:
-            return f"Estimate({self.mean:.6g} ± {self.standard_error:.2g})"
-        return f"Estimate(mean={self.mean}, standard_error={self.standard_error})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,20 +32,6 @@ class Estimates:
 
     def __repr__(self) -> str:
         return f"Estimates({self.replicates} replicates, throughput {self.throughput})"
-
-
-def mean_estimate(samples: FloatArray) -> Estimate:
-    """The mean over replicates (the first axis) and its standard error."""
-    return Estimate(samples.mean(axis=0), samples.std(axis=0, ddof=1) / np.sqrt(samples.shape[0]))
-
-
-def ratio_estimate(above: FloatArray, below: FloatArray) -> Estimate:
-    """The ratio of two means over replicates; its standard error to first order (delta method)."""
-    mean_below = below.mean(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = above.mean(axis=0) / mean_below
-        residual = (above - ratio * below) / mean_below
-    return Estimate(ratio, mean_estimate(residual).standard_error)
 
 
 def covariance_estimate(first: FloatArray, second: FloatArray) -> Estimate:

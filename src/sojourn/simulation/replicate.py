@@ -2,22 +2,16 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sojourn.errors import InvalidInput
+from sojourn.estimate import Estimate
 from sojourn.network import Network
-from sojourn.simulation.estimates import (
-    Estimate,
-    Estimates,
-    covariance_estimate,
-    mean_estimate,
-    ratio_estimate,
-)
+from sojourn.progress import shown
+from sojourn.simulation.estimates import Estimates, covariance_estimate
 from sojourn.simulation.moments import class_moments
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
@@ -54,7 +48,7 @@ def replicate(
     >>> from sojourn.network import built_in_fleet, uniform_routing
     >>> fleet = built_in_fleet("three-clusters")
     >>> replicate(Network(fleet, uniform_routing(fleet), 30), rounds=2000, seed=1)
-    Estimates(20 replicates, throughput Estimate(0.2... ± 0.00...))
+    Estimates(20 replicates, throughput 0.2... ± 0.00...)
     """
     if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 2:
         raise InvalidInput(
@@ -100,13 +94,14 @@ def replicate(
     summaries: list[_Summary | None] = [None] * replicates
     pool = ThreadPoolExecutor(max_workers=workers or os.cpu_count())
     try:
-        with _bar(replicates, progress) as step:
+        with shown(progress if progress is not None else sys.stderr.isatty()) as bar:
+            bar.start("replicates", replicates)
             futures: dict[Future[_Summary], int] = {
                 pool.submit(one, child): r for r, child in enumerate(children)
             }
             for future in as_completed(futures):
                 summaries[futures[future]] = future.result()
-                step()
+                bar.advance(1)
     finally:
         pool.shutdown(cancel_futures=True)
     return _pool(network, [s for s in summaries if s is not None])
@@ -136,11 +131,11 @@ def _pool(network: Network, summaries: list[_Summary]) -> Estimates:
     return Estimates(
         network=network,
         replicates=len(summaries),
-        rounds=mean_estimate(rounds),
-        time=mean_estimate(time),
-        throughput=ratio_estimate(rounds, time),
-        mean_tasks=mean_estimate(present / network.fleet.counts),
-        staleness=ratio_estimate(present, share),
+        rounds=Estimate.from_samples(rounds),
+        time=Estimate.from_samples(time),
+        throughput=Estimate.ratio(rounds, time),
+        mean_tasks=Estimate.from_samples(present / network.fleet.counts),
+        staleness=Estimate.ratio(present, share),
         gradient=gradient,
     )
 
@@ -148,17 +143,3 @@ def _pool(network: Network, summaries: list[_Summary]) -> Estimates:
 def _by_class(network: Network, per_client: FloatArray) -> FloatArray:
     first = np.cumsum(network.fleet.counts) - network.fleet.counts
     return np.asarray(np.add.reduceat(per_client, first))
-
-
-@contextmanager
-def _bar(total: int, wanted: bool | None) -> Iterator[Callable[[], None]]:
-    """A progress bar as a function to call after each replicate."""
-    if not (sys.stderr.isatty() if wanted is None else wanted):
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("replicates", total=total)
-        yield lambda: shown.advance(task)

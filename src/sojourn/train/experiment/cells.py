@@ -11,6 +11,7 @@ import torch
 
 from sojourn.history import History
 from sojourn.jackson import analyze
+from sojourn.runfolder import RunFolder
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
 from sojourn.train.experiment.build import build_problem
@@ -129,7 +130,7 @@ def kept(experiment: Experiment, cell: Cell, folder: Path) -> History | None:
 def cell_path(experiment: Experiment, cell: Cell, folder: Path) -> Path:
     """Where a cell's history is kept."""
     slug = experiment.strategies[cell.strategy].slug
-    return folder / "cells" / f"{slug}_seed-{cell.seed}_rate-{cell.learning_rate!r}.jsonl"
+    return RunFolder(folder).cells / f"{slug}_seed-{cell.seed}_rate-{cell.learning_rate!r}.jsonl"
 
 
 def expected_gradients(experiment: Experiment, cell: Cell) -> float:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -109,10 +110,6 @@ class LocalEngine:
         self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
     ) -> Done:
         """Run ``cells`` in order, or ``jobs`` of them at a time."""
-        if self.jobs == 1 or len(cells) == 1:
-            for cell in cells:
-                yield cell, run_and_keep(experiment, cell, folder, _reporter(cell, advance))
-            return
         work = [(experiment, cell, folder) for cell in cells]
         for (_, cell, _), history in self.run_work(work, lambda one, done: advance(one[1], done)):
             yield cell, history
@@ -124,9 +121,9 @@ class LocalEngine:
 
         ``advance`` is called from another thread.
         """
-        if self.jobs == 1:
-            for experiment, cell, folder in work:
-                yield (experiment, cell, folder), run_and_keep(experiment, cell, folder)
+        if self.jobs == 1 or len(work) == 1:
+            for one in work:
+                yield one, run_and_keep(*one, _reporter(partial(advance, one)))
             return
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -253,8 +250,8 @@ def _run_in_process(
     return place, run_and_keep(experiment, cell, folder, tell_or_stop_when_orphaned)
 
 
-def _reporter(cell: Cell, advance: Advance) -> Callable[[int, int], None]:
+def _reporter(advance: Callable[[float], None]) -> Callable[[int, int], None]:
     def report(done: int, total: int) -> None:
-        advance(cell, done / total)
+        advance(done / total)
 
     return report

@@ -10,6 +10,7 @@ from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.inputs import is_built_in, read_fleet
 from sojourn.network import Fleet
+from sojourn.runfolder import FLEET
 from sojourn.simulation.starts import start_name
 from sojourn.train.data.partition import parse_partition
 from sojourn.train.data.sets import DATASETS
@@ -72,7 +73,7 @@ class Experiment:
             source |= {"data": self.data, "partition": self.partition, "model": self.model}
             source |= {"batch-size": self.batch_size}
         table = {
-            "fleet": self.fleet_name if self.fleet_is_built_in else "fleet.csv",
+            "fleet": self.fleet_name if self.fleet_is_built_in else FLEET,
             **source,
             "time": self.time,
             "rounds": self.rounds,

@@ -1,42 +1,19 @@
 """Running an experiment: pilots, choice of learning rates, final runs, one folder of results."""
 
 import dataclasses
-import json
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import tomli_w
+from typing import Any
 
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.files import replacing
 from sojourn.history import History
+from sojourn.progress import Progress, Silent, by_fraction
 from sojourn.provenance import provenance
+from sojourn.runfolder import RunFolder
 from sojourn.train.experiment.cells import Cell, expected_gradients, kept, threads_for
 from sojourn.train.experiment.engines import Engine
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.summary import best_learning_rate, summarize, summarize_strategy
-
-
-class Progress(Protocol):
-    """Told how far the work is, in gradients."""
-
-    def start(self, phase: str, total: float, done: float) -> None:
-        """A phase begins, ``done`` of whose ``total`` was done in an earlier run."""
-
-    def advance(self, amount: float) -> None:
-        """That much more is done."""
-
-
-class Silent:
-    """No progress is shown."""
-
-    def start(self, phase: str, total: float, done: float) -> None:
-        """Nothing."""
-
-    def advance(self, amount: float) -> None:
-        """Nothing."""
 
 
 def run_experiment(
@@ -49,9 +26,7 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run everything that is not yet in ``folder``, write the results there, return the summary.
 
-    The folder holds ``experiment.toml`` (every choice written out; it can be run again as it
-    is), ``history.jsonl``, ``summary.json``, ``plans/`` and, per finished run, a file in ``cells/``.
-    With ``resume`` finished cells are kept and interrupted ones go on from their checkpoints.
+    The folder is a `RunFolder`; its ``experiment.toml`` can be run again as it is. With ``resume`` finished cells are kept and interrupted ones go on from their checkpoints.
     """
     experiment = prepare_folder(experiment, folder, engine, resume=resume)
     shown = progress or Silent()
@@ -74,16 +49,29 @@ def run_experiment(
     ]
     entries = [
         summarize_strategy(
-            strategy, runs, learning_rate=rate, targets=experiment.targets, pilots=tried
+            strategy.name,
+            runs,
+            network=strategy.network,
+            rule=strategy.rule,
+            law=strategy.scenario.law,
+            policy=strategy.scenario.policy,
+            learning_rate=rate,
+            targets=experiment.targets,
+            pilots=tried,
         )
         for strategy, runs, rate, tried in zip(
             experiment.strategies, histories, rates, by_rate, strict=True
         )
     ]
-    summary = summarize(experiment, entries, provenance(experiment=experiment.to_table()))
-    History.write(folder / "history.jsonl", [run for runs in histories for run in runs])
-    with replacing(folder / "summary.json") as temporary:
-        temporary.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    summary = summarize(
+        experiment.problem or experiment.data,
+        entries,
+        provenance(experiment=experiment.to_table()),
+        pilot_seeds=experiment.pilot_seeds,
+    )
+    written = RunFolder(folder)
+    written.write_history(run for runs in histories for run in runs)
+    written.write_summary(summary)
     return summary
 
 
@@ -95,9 +83,9 @@ def prepare_folder(
     Settles the number of threads and whether gradients are computed together, once for all runs.
     What can be wrong is looked for first, so that a mistake leaves no folder behind.
     """
-    recorded = folder / "experiment.toml"
-    if resume and recorded.exists():
-        before = Experiment.read(recorded)
+    there = RunFolder(folder)
+    if resume and there.begun:
+        before = Experiment.read(there.experiment_path)
         if experiment.batched is None:
             experiment = dataclasses.replace(experiment, batched=before.batched)
         experiment = dataclasses.replace(experiment, threads=before.threads)
@@ -105,9 +93,9 @@ def prepare_folder(
         if before.problem_digest is not None:
             _check_same_problem(before, engine.look(experiment).problem_digest, folder)
         return experiment
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not there.empty:
         advice = (
-            "It holds no experiment.toml to resume."
+            f"It holds no {there.experiment_path.name} to resume."
             if resume
             else "Give another --out, or --resume to go on with what is there."
         )
@@ -117,15 +105,16 @@ def prepare_folder(
     experiment = dataclasses.replace(
         experiment, batched=look.batched, problem_digest=look.problem_digest
     )
-    if not experiment.fleet_is_built_in:
-        experiment.fleet.to_csv(folder / "fleet.csv")
-    for strategy in experiment.strategies:
-        if strategy.plan_text is not None:
-            with replacing(folder / "plans" / f"{strategy.slug}.toml") as temporary:
-                temporary.write_text(strategy.plan_text, encoding="utf-8")
-    (folder / "cells").mkdir(parents=True, exist_ok=True)
-    with replacing(recorded) as temporary:
-        temporary.write_text(tomli_w.dumps(experiment.to_table()), encoding="utf-8")
+    there.cells.mkdir(parents=True, exist_ok=True)
+    there.begin(
+        experiment.to_table(),
+        fleet=None if experiment.fleet_is_built_in else experiment.fleet,
+        plans={
+            strategy.slug: strategy.plan_text
+            for strategy in experiment.strategies
+            if strategy.plan_text is not None
+        },
+    )
     return experiment
 
 
@@ -172,16 +161,7 @@ def _run_all(
     found = {cell: kept(experiment, cell, folder) for cell in cells}
     histories = {cell: history for cell, history in found.items() if history is not None}
     progress.start(phase, sum(cost.values()), sum(cost[cell] for cell in histories))
-    reported = dict.fromkeys(cells, 0.0)
-
-    lock = threading.Lock()
-
-    def advance(cell: Cell, fraction: float) -> None:
-        with lock:
-            if fraction > reported[cell]:
-                progress.advance((fraction - reported[cell]) * cost[cell])
-                reported[cell] = fraction
-
+    advance = by_fraction(progress, cost)
     missing = [cell for cell in cells if cell not in histories]
     for cell, history in engine.run(experiment, missing, folder, advance) if missing else ():
         histories[cell] = history

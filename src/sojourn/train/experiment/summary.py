@@ -6,27 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from sojourn.dispatch import Policy
+from sojourn.estimate import Estimate
 from sojourn.history import History
-from sojourn.rules import rule_to_table
-from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.strategy import Strategy
+from sojourn.network import Network
+from sojourn.rules import Rule, rule_to_table
 
 Pilots = Mapping[float, Sequence[History]]
 """The pilot runs of a strategy by learning rate."""
-
-
-def mean_and_error(values: Sequence[float]) -> dict[str, float | None]:
-    r"""Mean and standard error :math:`s/\sqrt{N}`; ``None`` where they do not exist.
-
-    >>> mean_and_error([1.0, 3.0])
-    {'mean': 2.0, 'standard_error': 1.0}
-    >>> mean_and_error([5.0])
-    {'mean': 5.0, 'standard_error': None}
-    """
-    if not values or not np.isfinite(values).all():
-        return {"mean": None, "standard_error": None}
-    error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
-    return {"mean": float(np.mean(values)), "standard_error": error}
 
 
 def pilot_score(histories: Sequence[History]) -> float:
@@ -37,14 +24,11 @@ def pilot_score(histories: Sequence[History]) -> float:
     if any(history.diverged_at is not None for history in histories):
         return -math.inf
     score = float(np.mean([history.mean_accuracy for history in histories]))
-    return score if math.isfinite(score) else -float(np.mean([_mean_loss(h) for h in histories]))
-
-
-def _mean_loss(history: History) -> float:
-    if history.time[-1] <= history.time[0]:
-        return float(history.test_loss[-1])
-    area = float(np.trapezoid(history.test_loss, history.time))
-    return area / float(history.time[-1] - history.time[0])
+    return (
+        score
+        if math.isfinite(score)
+        else -float(np.mean([history.average("test_loss") for history in histories]))
+    )
 
 
 def best_learning_rate(pilots: Pilots) -> float:
@@ -53,12 +37,16 @@ def best_learning_rate(pilots: Pilots) -> float:
 
 
 def summarize_strategy(
-    strategy: Strategy,
+    name: str,
     histories: Sequence[History],
     *,
+    network: Network,
+    rule: Rule,
+    law: str,
+    policy: Policy,
     learning_rate: float,
     targets: Sequence[float],
-    pilots: Pilots,
+    pilots: Pilots | None = None,
 ) -> dict[str, Any]:
     """One entry of ``summary.json``. Runs that diverged are listed, and left out of the means.
 
@@ -66,41 +54,49 @@ def summarize_strategy(
     """
     good = [history for history in histories if history.diverged_at is None]
     return {
-        "name": strategy.name,
-        **({"network": strategy.network.to_table()} if strategy.scenario.policy.routes else {}),
-        "rule": rule_to_table(strategy.rule),
-        "concurrency": strategy.network.concurrency,
-        "law": strategy.scenario.law,
-        "policy": strategy.scenario.policy.name,
+        "name": name,
+        **({"network": network.to_table()} if policy.routes else {}),
+        "rule": rule_to_table(rule),
+        "concurrency": network.concurrency,
+        "law": law,
+        "policy": policy.name,
         "learning_rate": learning_rate,
-        "final_accuracy": mean_and_error([history.final_accuracy for history in good]),
-        "mean_accuracy": mean_and_error([history.mean_accuracy for history in good]),
-        "final_loss": mean_and_error([float(h.test_loss[-1]) for h in good]),
+        "final_accuracy": _over_seeds([history.final_accuracy for history in good]),
+        "mean_accuracy": _over_seeds([history.mean_accuracy for history in good]),
+        "final_loss": _over_seeds([float(h.test_loss[-1]) for h in good]),
         "time_to": {f"{target:g}": _time_to(histories, target) for target in targets},
-        "rounds": mean_and_error([float(h.round[-1]) for h in good]),
-        "time": mean_and_error([float(h.time[-1]) for h in good]),
-        "gradients": mean_and_error([float(h.gradients[-1]) for h in good]),
-        "updates": mean_and_error([float(h.updates[-1]) for h in good]),
+        "rounds": _over_seeds([float(h.round[-1]) for h in good]),
+        "time": _over_seeds([float(h.time[-1]) for h in good]),
+        "gradients": _over_seeds([float(h.gradients[-1]) for h in good]),
+        "updates": _over_seeds([float(h.updates[-1]) for h in good]),
         "seeds": [history.seed for history in histories],
         "diverged": [
             {"seed": history.seed, "round": history.diverged_at}
             for history in histories
             if history.diverged_at is not None
         ],
-        "pilots": [_pilot_entry(rate, runs) for rate, runs in sorted(pilots.items())],
+        "pilots": [_pilot_entry(rate, runs) for rate, runs in sorted((pilots or {}).items())],
     }
 
 
 def summarize(
-    experiment: Experiment, strategies: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any]
+    data: str,
+    strategies: Sequence[Mapping[str, Any]],
+    provenance: Mapping[str, Any],
+    *,
+    pilot_seeds: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """The whole of ``summary.json``."""
+    """The whole of ``summary.json``; ``data`` names the data set or the problem."""
     return {
         "provenance": dict(provenance),
-        "data": experiment.problem or experiment.data,
-        "pilot_seeds": list(experiment.pilot_seeds),
+        "data": data,
+        "pilot_seeds": list(pilot_seeds),
         "strategies": [dict(entry) for entry in strategies],
     }
+
+
+def _over_seeds(values: Sequence[float]) -> dict[str, float | None]:
+    return Estimate.from_samples(values).to_table()
 
 
 def _time_to(histories: Sequence[History], target: float) -> dict[str, Any]:
@@ -108,7 +104,7 @@ def _time_to(histories: Sequence[History], target: float) -> dict[str, Any]:
     times = [history.time_to(target) for history in histories]
     reached = [time for time in times if math.isfinite(time)]
     everyone = reached if len(reached) == len(times) else []
-    return {**mean_and_error(everyone), "reached": len(reached)}
+    return {**_over_seeds(everyone), "reached": len(reached)}
 
 
 def _pilot_entry(rate: float, runs: Sequence[History]) -> dict[str, Any]:

@@ -37,6 +37,8 @@ class Problem:
     >>> problem = Problem(nn.Linear(4, 3), [(x[:20], y[:20]), (x[20:], y[20:])], (x, y))
     >>> problem.clients, problem.dimension
     (2, 15)
+    >>> problem
+    Problem(Linear with 15 weights, 30 samples of 2 clients, 30 to test, batches of 32)
     >>> problem.gradient(problem.initial_weights(), client=0, ordinal=0, seed=1).shape
     torch.Size([15])
     """
@@ -69,6 +71,13 @@ class Problem:
         self._batches: Batches | None = None
         self._flatten()
         self.stochastic = self._probe()
+
+    def __repr__(self) -> str:
+        return (
+            f"Problem({type(self._model).__name__} with {self.dimension} weights, "
+            f"{sum(self._sizes)} samples of {self.clients} clients, {len(self.test_set[1])} to test, "
+            f"batches of {self.batch_size})"
+        )
 
     @property
     def clients(self) -> int:

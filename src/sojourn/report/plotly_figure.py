@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,11 @@ def plotly_views(figure: Figure) -> list[dict[str, Any]]:
     Colours are left to the page, which knows whether it is light or dark: each trace carries its
     two colours in ``meta``.
     """
-    return [_plotly_view(view) for view in figure.views]
+    return [_plotly_view(view, figure.palette) for view in figure.views]
 
 
-def _plotly_view(view: View) -> dict[str, Any]:
-    ink = inks(series.name for series in view.series)
+def _plotly_view(view: View, palette: Mapping[str, Ink]) -> dict[str, Any]:
+    ink = inks((series.name for series in view.series), palette)
     drawing = go.Figure()
     sides = _label_sides(view)
     for series in view.series:

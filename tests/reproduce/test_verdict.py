@@ -7,7 +7,7 @@ import pytest
 
 from sojourn.cli.reproduce import STYLES
 from sojourn.errors import InvalidFile
-from sojourn.report.verdict import Finding, Outcome, Statement
+from sojourn.reproduce.verdict import Finding, Outcome, Statement
 
 
 def finding(*outcomes: Outcome) -> Finding:

@@ -84,7 +84,7 @@ def _draw(figure: Figure, view: View) -> Canvas:
     canvas = Canvas(figsize=_SIZE, layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.add_subplot()
-    ink = inks(series.name for series in view.series)
+    ink = inks((series.name for series in view.series), figure.palette)
     bars = [series for series in view.series if series.kind == "bars"]
     for series in view.series:
         _draw_series(axes, series, ink[series.name], bars)

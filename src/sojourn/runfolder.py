@@ -1,0 +1,191 @@
+"""The folder of a run: which files it has, how they are written, and what they hold when read.
+
+::
+
+    experiment.toml   what was asked for, every choice written out
+    fleet.csv         the clients, where they are not a built-in fleet
+    plans/            the plan of every strategy that follows one
+    cells/            one history per finished run of an experiment
+    history.jsonl     the histories of all final runs
+    summary.json      means over seeds, networks, provenance
+    weights.npy       the final weights of a deployment
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.files import replacing
+from sojourn.history import History
+from sojourn.network import Fleet, Network
+from sojourn.types import Vector
+
+FLEET = "fleet.csv"
+"""What an experiment in its folder calls a fleet that is not built in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run folder holds; of a run that is not finished there are only histories."""
+
+    name: str
+    histories: tuple[History, ...]
+    experiment: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    networks: Mapping[str, Network]
+
+    @property
+    def targets(self) -> list[float]:
+        """The accuracies whose times the summary tells, rising."""
+        found: set[float] = set()
+        for entry in self.summary.get("strategies", []):
+            found.update(float(key) for key in entry.get("time_to", {}))
+        return sorted(found)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run is kept: training and deployments write it, reports and reproductions read it."""
+
+    path: Path
+
+    @property
+    def experiment_path(self) -> Path:
+        """What was asked for."""
+        return self.path / "experiment.toml"
+
+    @property
+    def history_path(self) -> Path:
+        """The histories of the final runs."""
+        return self.path / "history.jsonl"
+
+    @property
+    def summary_path(self) -> Path:
+        """What the runs amount to."""
+        return self.path / "summary.json"
+
+    @property
+    def cells(self) -> Path:
+        """Where the finished runs of an experiment are kept one by one."""
+        return self.path / "cells"
+
+    @property
+    def begun(self) -> bool:
+        """Whether an experiment was begun here."""
+        return self.experiment_path.is_file()
+
+    @property
+    def has_histories(self) -> bool:
+        """Whether there is anything to read."""
+        return self.history_path.is_file()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing stands where a new run would be written."""
+        return not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
+
+    def begin(
+        self,
+        experiment: Mapping[str, Any],
+        *,
+        fleet: Fleet | None = None,
+        plans: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write what was asked for: the experiment's table last, so that it finds all it names.
+
+        ``fleet`` is given where it is not built in, ``plans`` are the texts of plan files by the
+        name that the experiment gives them.
+        """
+        if fleet is not None:
+            fleet.to_csv(self.path / FLEET)
+        for name, text in (plans or {}).items():
+            with replacing(self.plan_path(name)) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        with replacing(self.experiment_path) as temporary:
+            temporary.write_text(tomli_w.dumps(experiment), encoding="utf-8")
+
+    def plan_path(self, name: str) -> Path:
+        """Where the plan of a strategy is kept."""
+        return self.path / "plans" / f"{name}.toml"
+
+    def write_history(self, histories: Iterable[History]) -> None:
+        """Write the histories of the final runs."""
+        History.write(self.history_path, histories)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write what the runs amount to."""
+        with replacing(self.summary_path) as temporary:
+            text = json.dumps(summary, indent=2, allow_nan=False)
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+    def write_weights(self, weights: Vector) -> None:
+        """Write the final weights as a NumPy file."""
+        with replacing(self.path / "weights.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, weights, allow_pickle=False)
+
+    @property
+    def histories(self) -> list[History]:
+        """The histories of the final runs."""
+        return History.read(self.history_path)
+
+    @property
+    def experiment(self) -> Mapping[str, Any]:
+        """The table of what was asked for; empty where there is none."""
+        path = self.experiment_path
+        if not path.is_file():
+            return {}
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidFile(f"{path}: not valid TOML: {error}") from error
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """What the runs amount to; empty where there is no summary yet."""
+        path = self.summary_path
+        if not path.is_file():
+            return {}
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InvalidFile(f"{path}: not valid JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise InvalidFile(f"{path}: must be a JSON object")
+        return values
+
+    @property
+    def plans(self) -> dict[str, Path]:
+        """The plan files of the run, by the name of their strategy."""
+        return {path.stem: path for path in sorted(self.plan_path("").parent.glob("*.toml"))}
+
+    def networks(self, summary: Mapping[str, Any] | None = None) -> dict[str, Network]:
+        """The network of every strategy whose tasks follow a routing, from the summary."""
+        networks = {}
+        for entry in (self.summary if summary is None else summary).get("strategies", []):
+            if "network" in entry:
+                try:
+                    networks[str(entry["name"])] = Network.from_table(entry["network"])
+                except (InvalidFile, InvalidInput) as error:
+                    raise InvalidFile(f"{self.summary_path}: {error}") from error
+        return networks
+
+    def read(self) -> Run:
+        """All that the folder holds; only the histories must be there."""
+        histories = self.histories
+        if not histories:
+            raise InvalidFile(f"{self.history_path}: holds no run")
+        summary = self.summary
+        return Run(
+            name=self.path.resolve().name,
+            histories=tuple(histories),
+            experiment=self.experiment,
+            summary=summary,
+            networks=self.networks(summary),
+        )

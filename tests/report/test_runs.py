@@ -1,0 +1,33 @@
+"""Every run that ``sojourn train`` can make is one that ``sojourn report`` can show."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from sojourn.runfolder import RunFolder
+from sojourn.train.experiment.experiment import Experiment
+
+
+def test_a_split_class_and_a_probability_per_client_are_reported(
+    trained: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "sojourn", "report", str(trained), "--no-stills"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("report.html (")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Probability of each client" in page
+    assert "each client" in page
+
+
+def test_the_folder_holds_the_networks_that_were_trained(trained: Path) -> None:
+    folder = RunFolder(trained)
+    asked = {s.name: s.network for s in Experiment.read(folder.experiment_path).strategies}
+    read = folder.read().networks
+    assert list(read) == list(asked)
+    for name, network in read.items():
+        np.testing.assert_array_equal(network.client_routing, asked[name].client_routing)
+    assert list(folder.plans) == ["plan"]

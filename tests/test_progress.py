@@ -1,0 +1,57 @@
+"""Progress: one protocol, heard from several threads, shown as suits standard error."""
+
+import io
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from rich.console import Console
+
+from sojourn.progress import Bar, Lines, Silent, by_fraction
+
+
+class Heard:
+    """Adds up what it is told."""
+
+    def __init__(self) -> None:
+        self.done = 0.0
+
+    def start(self, phase: str, total: float | None = None, done: float = 0.0) -> None:
+        self.done = done
+
+    def advance(self, amount: float) -> None:
+        self.done += amount
+
+
+def test_fractions_count_once_by_their_cost_from_any_thread() -> None:
+    heard = Heard()
+    advance = by_fraction(heard, {"short": 1.0, "long": 9.0})
+    told = [(part, k / 50) for k in range(51) for part in ("short", "long")] * 2
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda one: advance(*one), told))
+    assert abs(heard.done - 10.0) < 1e-9
+
+
+def test_lines_begin_where_an_earlier_run_ended_and_never_pass_the_end() -> None:
+    clock = iter([0.0, 11.0, 22.0, 33.0])
+    file = io.StringIO()
+    lines = Lines(file, clock=lambda: next(clock))
+    lines.start("runs", total=200.0, done=100.0)
+    lines.advance(50.0)
+    lines.advance(150.0)
+    assert file.getvalue() == "runs: 50%\nruns: 75%\nruns: 100%\n"
+
+
+def test_a_bar_takes_the_same_calls_and_leaves_nothing_behind() -> None:
+    for progress in (Silent(), Bar(Console(file=io.StringIO(), force_terminal=True))):
+        progress.start("planning: step 1, uniform")
+        progress.start("training", total=10.0, done=4.0)
+        progress.advance(6.0)
+        if isinstance(progress, Bar):
+            progress.close()
+
+
+def test_short_work_says_nothing_where_there_is_no_terminal() -> None:
+    code = "from sojourn.progress import progress_bar\nwith progress_bar('x') as go: go(1, 2)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
