@@ -162,3 +162,10 @@ def test_optimisers_are_read_from_tables_and_written_back():
 def test_wrong_optimisers_are_refused(server, error, words):
     with pytest.raises(error, match=words):
         rule_from_table({"name": "async-sgd", "server": server})
+
+
+def test_a_name_is_no_optimiser_and_no_schedule():
+    with pytest.raises(InvalidInput, match=r"server must be an optimiser.*it is 'adam'"):
+        FedBuff(server="adam")
+    with pytest.raises(InvalidInput, match=r"schedule must be one.*it is 'cosine'"):
+        Plain(schedule="cosine")

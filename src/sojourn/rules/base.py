@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sojourn.checks import check_number, check_whole
+from sojourn.errors import InvalidInput
 from sojourn.rules.knobs import Knobs
 from sojourn.rules.server import Move, Plain, Server
 from sojourn.rules.state import Arrival, Number, Sends, ServerState
@@ -38,6 +39,13 @@ class BuiltInRule(Knobs, ABC):
     sends: ClassVar[Sends]
     policy: ClassVar[str]
     server: Server = field(default_factory=Plain)
+
+    def __post_init__(self) -> None:
+        given: object = self.server
+        if not isinstance(given, Server):
+            raise InvalidInput(
+                f"server must be an optimiser, such as Momentum(beta=0.9); it is {given!r}"
+            )
 
     def begin(self, weights: Vector, clients: int) -> ServerState:
         """The state before the first arrival."""
@@ -103,6 +111,7 @@ class WeightedGradientRule(GradientRule):
     cap: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         Weighting(self.debias, self.cap)
 
     @property
@@ -122,6 +131,7 @@ class DifferenceRule(BuiltInRule):
     proximal: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_whole("local_steps", self.local_steps)
         if self.local_learning_rate is not None:
             check_number("local_learning_rate", self.local_learning_rate, above=0.0)

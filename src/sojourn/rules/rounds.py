@@ -28,6 +28,7 @@ class Malenia(GradientRule):
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.batch_size is not None:
             check_whole("batch_size", self.batch_size)
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from sojourn.checks import check_number
+from sojourn.errors import InvalidInput
 from sojourn.rules.knobs import Knobs
 from sojourn.rules.schedules import Constant, RateSchedule
 from sojourn.rules.state import Arrival, Number, ServerState
@@ -50,6 +51,8 @@ class Server(Knobs, ABC):
         if self.clip is not None:
             check_number("clip", self.clip, above=0.0)
         check_number("weight_decay", self.weight_decay, least=0.0)
+        if not callable(getattr(self.schedule, "factor", None)):
+            raise InvalidInput(f"schedule must be one, such as Cosine(); it is {self.schedule!r}")
 
     def vectors(self) -> tuple[str, ...]:
         """The names of the vectors it keeps, each as long as the weights."""

@@ -68,6 +68,7 @@ class ACED(GradientRule):
     max_staleness: int = 50
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_whole("max_staleness", self.max_staleness, least=0)
 
     def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
