@@ -1,5 +1,6 @@
 """The closed network by one contour integral: a cost that does not depend on the population."""
 
+import cmath
 import math
 
 import numba
@@ -304,4 +305,4 @@ def _log_less(x: complex) -> complex:
         for n in range(TERMS, 0, -1):
             series = square * series + 1.0 / (2 * n + 1)
         return x * y + 2.0 * y * square * series
-    return -np.log(1.0 - x) - x
+    return -cmath.log(1.0 - x) - x
