@@ -56,7 +56,7 @@ def test_the_experiment_can_be_read_and_holds_the_prediction(folder: Path) -> No
 
 def test_the_report_shows_it(folder: Path) -> None:
     command = [sys.executable, "-m", "sojourn", "report", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=280)
     assert done.returncode == 0, done.stderr
     pages = list(folder.rglob("*.html"))
     assert pages
