@@ -21,7 +21,7 @@ class Finished:
 def run(tmp_path: Path) -> Callable[..., Finished]:
     """``run("analyze", "fleet.csv", ...)`` in ``tmp_path``, wide enough that nothing wraps."""
 
-    def run_command(*arguments: str, timeout: float = 120) -> Finished:
+    def run_command(*arguments: str, timeout: float = 280) -> Finished:
         done = subprocess.run(
             [sys.executable, "-m", "sojourn", *arguments],
             cwd=tmp_path,

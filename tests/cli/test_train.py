@@ -171,7 +171,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, jobs):
     process = start(tmp_path, "--out", "out", "--jobs", jobs)
     wait_for(lambda: any((tmp_path / "out" / "cells").glob("*.checkpoint")), process)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=280)
     assert process.returncode == 130
     assert "sojourn train e.toml --out out --resume" in error
     assert "Traceback" not in error

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
@@ -14,7 +15,10 @@ Tamper = Callable[[Message, Message], Message]
 
 @dataclass
 class Node:
-    """A client's node: serves messages first in first out, each in ``seconds``."""
+    """A client's node: serves messages first in first out, each in ``seconds``.
+
+    With ``random`` the times are exponential, of mean ``seconds``.
+    """
 
     client: int
     app: ClientApp
@@ -25,7 +29,14 @@ class Node:
     repeats: bool = False
     hangs: bool = False
     busy_until: float = 0.0
+    random: np.random.Generator | None = None
     served: list[str] = field(default_factory=list)
+
+    def service_seconds(self) -> float:
+        """How long the next task takes."""
+        if self.random is None:
+            return self.seconds
+        return float(self.random.exponential(self.seconds))
 
 
 class FakeGrid(Grid):
@@ -77,7 +88,8 @@ class FakeGrid(Grid):
             message.metadata.__dict__["_message_id"] = name
             training = message.metadata.message_type == "train"
             self.questions += not training
-            node.busy_until = max(self.now, node.busy_until) + (node.seconds if training else 0.1)
+            takes = node.service_seconds() if training else 0.1
+            node.busy_until = max(self.now, node.busy_until) + takes
             self.pending[name] = node_id, message, node.busy_until
             taken.append(name)
         return taken

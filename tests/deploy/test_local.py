@@ -22,7 +22,7 @@ from tests.deploy.test_gridserver import problem
 from tests.deploy.test_processes import alive
 from tests.deploy.test_settings import LEAST
 
-SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 END = [sys.executable, "-c", ""]
 
 STUBBORN = """
@@ -30,7 +30,7 @@ import signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 sys.stdout.write("stubborn")
 sys.stdout.flush()
-time.sleep(60)
+time.sleep(600)
 """
 
 INTERRUPTED = f"""
@@ -45,7 +45,7 @@ with local.LocalFlower(logs) as flower:
         time.sleep(0.05)
     sys.stdout.write(f"{{child.pid}} {{flower.home}}\\n")
     sys.stdout.flush()
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -101,7 +101,7 @@ def test_who_interrupts_twice_still_leaves_nothing(tmp_path: Path, second: signa
         parent.send_signal(signal.SIGINT)
         time.sleep(0.5)
         parent.send_signal(second)
-        parent.communicate(timeout=30)
+        parent.communicate(timeout=240)
     assert not alive(int(child))
     assert not Path(home).exists()
 

@@ -1,6 +1,7 @@
 """A finished deployment leaves the folder of a run, with the prediction beside it."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from sojourn.deploy.serverapp import make_dispatcher
 from sojourn.deploy.settings import read_settings
 from sojourn.errors import InvalidInput
 from sojourn.history import History
-from sojourn.network import Fleet
+from sojourn.network import Fleet, Network
+from sojourn.simulation.simulate import simulate
 from sojourn.train.experiment.experiment import Experiment
 from tests.deploy.test_gridserver import SECONDS, Deployment, problem
 from tests.deploy.test_settings import LEAST
@@ -26,7 +28,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     deployment = Deployment(where)
     deployment.run()
     server, settings = deployment.dispatcher, deployment.settings
-    np.testing.assert_allclose(1 / measured_network(server).fleet.service_rates, SECONDS, rtol=0.4)
     predicted = predict(server, problem(3, 0), settings, evaluate_every=10)
     histories = [deployment.journal.history(), predicted]
     write_outcome(where, server, settings, histories, problem_name="federated.task:problem")
@@ -39,7 +40,6 @@ def test_history_and_summary_are_those_of_a_run(folder: Path) -> None:
     assert (predicted.strategy, predicted.clock) == ("predicted", "virtual")
     assert deployed.round[-1] == predicted.round[-1] == 60
     assert abs(deployed.final_accuracy - predicted.final_accuracy) < 0.05
-    assert predicted.time[-1] == pytest.approx(deployed.time[-1], rel=0.5)
     summary = json.loads((folder / "summary.json").read_text())
     first = summary["strategies"][0]
     assert first["name"] == "deployed"
@@ -56,7 +56,7 @@ def test_the_experiment_can_be_read_and_holds_the_prediction(folder: Path) -> No
 
 def test_the_report_shows_it(folder: Path) -> None:
     command = [sys.executable, "-m", "sojourn", "report", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=280)
     assert done.returncode == 0, done.stderr
     pages = list(folder.rglob("*.html"))
     assert pages
@@ -65,28 +65,60 @@ def test_the_report_shows_it(folder: Path) -> None:
     assert "predicted" in page
 
 
+def deploy_with_random_times(folder: Path, seed: int, **config: Any) -> Deployment:
+    """A whole run on clients whose speeds are known, and whose times are exponential."""
+    steps = config.get("rule.local-steps", 1)
+    fleet = Fleet([steps / seconds for seconds in SECONDS])
+    folder.mkdir()
+    fleet.to_csv(folder / "fleet.csv")
+    deployment = Deployment(folder, updates=60, seed=seed, fleet="fleet.csv", **config)
+    for node in deployment.grid.nodes.values():
+        node.random = np.random.default_rng([seed, node.client])
+    deployment.run_and_finish()
+    np.testing.assert_array_equal(
+        np.load(folder / "weights.npy"), deployment.dispatcher.state.weights
+    )
+    return deployment
+
+
 @pytest.mark.parametrize(
     "rule",
     [
+        {"concurrency": 6},
         {"rule": "fedbuff", "concurrency": 6},
         {"rule.name": "fedasync", "rule.local-steps": 3, "concurrency": 6},
         {"rule.name": "fedbuff", "rule.local-steps": 3, "concurrency": 2},
     ],
 )
-def test_rules_for_idle_clients_and_of_several_steps_are_predicted(
+def test_durations_and_speeds_are_those_of_the_simulator(
     tmp_path: Path, rule: dict[str, Any]
 ) -> None:
-    deployment = Deployment(tmp_path, updates=40, **rule)
-    deployment.run_and_finish()
-    deployed, predicted = History.read(tmp_path / "history.jsonl")
-    assert deployed.round[-1] == predicted.round[-1] == 40
-    assert predicted.time[-1] == pytest.approx(deployed.time[-1], rel=0.5)
-    np.testing.assert_array_equal(
-        np.load(tmp_path / "weights.npy"), deployment.dispatcher.state.weights
-    )
-    experiment = Experiment.read(tmp_path / "experiment.toml")
-    steps = deployment.settings.rule.local_steps
-    np.testing.assert_allclose(steps / experiment.fleet.service_rates, SECONDS, rtol=0.4)
+    seeds, steps = range(4), rule.get("rule.local-steps", 1)
+    runs = [deploy_with_random_times(tmp_path / str(seed), seed, **rule) for seed in seeds]
+    histories = [History.read(tmp_path / str(seed) / "history.jsonl") for seed in seeds]
+    assert {history.round[-1] for pair in histories for history in pair} == {60}
+
+    measured = measured_network(runs[0].dispatcher)
+    fleet = Fleet([steps / seconds for seconds in SECONDS])
+    network = Network(fleet, measured.routing, measured.concurrency)
+    policy = runs[0].dispatcher.router.policy
+    simulated = [
+        simulate(network, rounds=60, policy=policy, work=steps, seed=100 + replicate).duration
+        for replicate in range(100)
+    ]
+    deviation = np.std(simulated, ddof=1) * math.sqrt(1 / len(seeds) + 1 / len(simulated))
+    for which, name in enumerate(("deployed", "predicted")):
+        durations = [pair[which].time[-1] for pair in histories]
+        z = (np.mean(durations) - np.mean(simulated)) / deviation
+        assert abs(z) < 4, name
+
+    # What is seen of a client in k tasks, and believed before for one, is a sum of k + 1 times.
+    for client, seconds in enumerate(SECONDS):
+        estimates = [run.dispatcher.clients[client].estimate for run in runs]
+        rates = [measured_network(run.dispatcher).fleet.service_rates[client] for run in runs]
+        tasks = np.array([estimate.shape for estimate in estimates])
+        z = (tasks @ (steps / np.array(rates)) / seconds - tasks.sum()) / math.sqrt(tasks.sum())
+        assert abs(z) < 4, client
 
 
 def test_a_run_that_cannot_be_predicted_is_finished_all_the_same(

@@ -15,12 +15,12 @@ from sojourn.deploy.processes import Processes, descendants, free_port, listens
 FAMILY = """
 import subprocess, sys, time
 own_group = len(sys.argv) > 1
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=own_group)
-time.sleep(60)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=own_group)
+time.sleep(600)
 """
 
 
-SLEEP = "import time; time.sleep(60)"
+SLEEP = "import time; time.sleep(600)"
 
 PARENT = f"""
 import os, sys, time
@@ -29,7 +29,7 @@ from sojourn.deploy.processes import Processes
 child = Processes(os.environ, Path(sys.argv[1])).start("child", [sys.executable, "-c", {SLEEP!r}])
 sys.stdout.write(f"{{child.pid}}\\n")
 sys.stdout.flush()
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -45,7 +45,7 @@ def alive(process: int) -> bool:
     return state != "Z"
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 240.0) -> bool:
     patience = time.monotonic() + seconds
     while not condition() and time.monotonic() < patience:
         time.sleep(0.05)
@@ -54,7 +54,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
 
 @pytest.mark.parametrize("own_group", [False, True])
 def test_children_and_grandchildren_end(tmp_path: Path, own_group: bool) -> None:
-    outsider = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    outsider = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         with Processes(os.environ, tmp_path) as processes:
             child = processes.start(
@@ -63,8 +63,7 @@ def test_children_and_grandchildren_end(tmp_path: Path, own_group: bool) -> None
             assert wait_until(lambda: bool(descendants([child.pid])))
             family = descendants([child.pid])
             assert processes.dead() == []
-        time.sleep(0.2)
-        assert not any(alive(process) for process in [child.pid, *family])
+        assert wait_until(lambda: not any(alive(process) for process in [child.pid, *family]))
         assert alive(outsider.pid)
     finally:
         outsider.kill()
@@ -73,7 +72,7 @@ def test_children_and_grandchildren_end(tmp_path: Path, own_group: bool) -> None
 
 def test_a_killed_child_is_gone_and_can_be_started_again(tmp_path: Path) -> None:
     with Processes(os.environ, tmp_path) as processes:
-        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        command = [sys.executable, "-c", "import time; time.sleep(600)"]
         first = processes.start("client", command)
         processes.kill("client")
         assert first.poll() is not None

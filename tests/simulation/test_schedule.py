@@ -128,7 +128,7 @@ def test_interrupting_leaves_nothing_behind(tmp_path: Path) -> None:
         time.sleep(0.02)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode != 0
     assert list(tmp_path.iterdir()) == []
 

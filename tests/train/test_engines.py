@@ -294,6 +294,9 @@ def test_a_dead_process_is_said_and_the_rest_is_kept(tmp_path, monkeypatch):
     sys.modules.pop("deadly_problem")
 
 
+PATIENCE = 600
+"""Seconds to wait for processes that a busy machine is slow to start."""
+
 SLOW = """
 import os, time
 from pathlib import Path
@@ -303,7 +306,9 @@ from sojourn.train import Problem
 def slow(clients, seed):
     with Path("begun.txt").open("a") as file:
         file.write(f"{os.getpid()}\\n")
-    time.sleep(float(os.environ.get("SLOWLY", 0)))
+    first_look = Path("begun.txt").read_text().count("\\n") == 1
+    while "WAIT_FOR" in os.environ and not first_look and not Path(os.environ["WAIT_FOR"]).exists():
+        time.sleep(0.02)
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(40, 3, generator=generator)
     y = (x.sum(1) > 0).long()
@@ -318,9 +323,10 @@ def slow(clients, seed):
 def cluster(tmp_path):
     """A real scheduler and two real workers on loopback: ``(address, workers)``.
 
-    As workers are started if nothing is said about it, each calls cells from several threads.
+    As workers are started if nothing is said about it, each calls cells from several threads. What
+    the problem ``SLOW`` begins after the first look ends only when there is a file ``killed``.
     """
-    environment = {**os.environ, "SLOWLY": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "WAIT_FOR": "killed", "OMP_NUM_THREADS": "1"}
     options = {"cwd": tmp_path, "env": environment}
     options |= {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     file = tmp_path / "scheduler.json"
@@ -343,7 +349,7 @@ def cluster(tmp_path):
 
 
 def _when_written(file: Path) -> str:
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         try:
             return json.loads(file.read_text())["address"]
@@ -352,7 +358,7 @@ def _when_written(file: Path) -> str:
     raise AssertionError("the Dask scheduler did not start")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(2 * PATIENCE)
 def test_a_killed_dask_worker_loses_nothing(tmp_path, monkeypatch, cluster):
     address, workers = cluster
     (tmp_path / "slow_problem.py").write_text(SLOW)
@@ -362,15 +368,18 @@ def test_a_killed_dask_worker_loses_nothing(tmp_path, monkeypatch, cluster):
     begun = tmp_path / "begun.txt"
     begun.unlink()
     with distributed.Client(address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=40)
+        client.wait_for_workers(2, timeout=PATIENCE)
     by_pid = {worker.pid: worker for worker in workers}
 
     def kill_the_first_that_begins_a_cell():
         while not (begun.exists() and begun.read_text().count("\n") > 1):
             time.sleep(0.01)
-        by_pid[int(begun.read_text().split()[1])].kill()
+        first = by_pid[int(begun.read_text().split()[1])]
+        first.kill()
+        first.wait()
+        (tmp_path / "killed").touch()
 
-    watcher = threading.Thread(target=kill_the_first_that_begins_a_cell)
+    watcher = threading.Thread(target=kill_the_first_that_begins_a_cell, daemon=True)
     watcher.start()
     run_experiment(experiment, tmp_path / "dask", DaskEngine(address))
     watcher.join()

@@ -2,11 +2,24 @@
 
 import os
 import sys
+from typing import NoReturn
 
 import typer
 
-from sojourn.errors import SojournError
+from sojourn.errors import MissingExtra, SojournError
 from sojourn.version import __version__
+
+EXTRAS = {
+    "torch": "train",
+    "sklearn": "train",
+    "joblib": "train",
+    "distributed": "dask",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "plotly": "report",
+    "flwr": "deploy",
+}
+"""Which extra brings a package that a command may find missing."""
 
 app = typer.Typer(
     name="sojourn",
@@ -65,8 +78,17 @@ def main() -> None:
     try:
         app()
     except SojournError as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        sys.exit(2)
+        _refuse(error)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        _refuse(MissingExtra(package, extra=EXTRAS[package]))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+def _refuse(error: SojournError) -> NoReturn:
+    typer.secho(f"error: {error}", fg="red", err=True)
+    sys.exit(2)

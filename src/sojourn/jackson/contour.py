@@ -1,5 +1,6 @@
 """The closed network by one contour integral: a cost that does not depend on the population."""
 
+import cmath
 import math
 
 import numba
@@ -17,6 +18,8 @@ NEGLIGIBLE = 1e-17
 """Relative weight at which the contour may end."""
 FOLD = 16
 """Factors multiplied before their logarithm is taken."""
+SMALL, TERMS = 0.1, 8
+"""Below this size logarithms and exponentials less their first terms go by as many terms of a series."""
 
 _kernel = numba.njit(
     cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
@@ -101,7 +104,7 @@ def contour_integral(
         rest = 1.0 / (1.0 + levelling * t * t)
         x = beta * t * t * rest
         slope = 2.0 * beta * t * rest * rest
-        result = _along(means, counts, population, centred, scale, t, x, slope)
+        result = _along(means, counts, centred, scale, t, x, slope)
         if result[0]:
             break
     return result
@@ -136,7 +139,6 @@ def _bend(means: FloatArray, counts: IntArray) -> tuple[float, float, float]:
 def _along(
     means: FloatArray,
     counts: IntArray,
-    population: int,
     centred: FloatArray,
     scale: float,
     t: FloatArray,
@@ -150,7 +152,8 @@ def _along(
     d_re, d_im = np.empty(points), np.empty(points)
     for q in range(points):
         d_re[q], d_im[q] = _expm1(x[q], t[q])
-    logarithm, sum_re, sum_im = _path_sums(means, counts, centred, d_re, d_im)
+    exponent, sum_re, sum_im = _path_sums(means, counts, centred, d_re, d_im)
+    alone, crowd = _tasks(means, counts)
 
     w_re, w_im = np.empty(points), np.empty(points)
     mass = 0.0
@@ -158,7 +161,8 @@ def _along(
     mean_change = 0.0
     used = 0
     for q in range(points):
-        w = np.exp(-logarithm[q] - population * complex(x[q], t[q]))
+        s = complex(x[q], t[q])
+        w = np.exp(exponent[q] - alone * s + crowd * _expm1_less(s))
         w *= complex(1.0, -slope[q]) * (2.0 if q else 1.0)
         if abs(w) < NEGLIGIBLE * mass:
             break
@@ -199,13 +203,15 @@ def _along(
 def _path_sums(
     means: FloatArray, counts: IntArray, weights: FloatArray, d_re: FloatArray, d_im: FloatArray
 ) -> tuple[np.ndarray, FloatArray, FloatArray]:
-    r""":math:`\sum_i c_i \log(1 - A_i d)` and :math:`\sum_i c_i w_i (A_i(z) - A_i)` at each point.
+    r"""The exponent of the integrand and :math:`\sum_i c_i w_i (A_i(z) - A_i)` at each point.
 
-    Whole factors are multiplied and their logarithm taken now and then: its branch does not
-    matter, since it is exponentiated.
+    The exponent is :math:`\sum_i c_i (-\log(1 - A_i d) - A_i (s - s_0))`. Of a class of many clients
+    each is tiny and their sum is not, so what cancels is left out from the start: such a class gives
+    :math:`c_i (-\log(1 - A_i d) - A_i d)`. Single clients give their logarithm alone, whole factors
+    being multiplied first: its branch does not matter, since it is exponentiated.
     """
     points = d_re.size
-    logarithm = np.zeros(points, dtype=np.complex128)
+    exponent = np.zeros(points, dtype=np.complex128)
     sum_re, sum_im = np.zeros(points), np.zeros(points)
     f_re, f_im = np.ones(points), np.zeros(points)
     pending = 0
@@ -226,13 +232,26 @@ def _path_sums(
             pending += 1
         else:
             for q in range(points):
-                logarithm[q] += counts[i] * np.log(complex(1.0 - a * d_re[q], -a * d_im[q]))
+                exponent[q] += counts[i] * _log_less(complex(a * d_re[q], a * d_im[q]))
         if pending == FOLD or i == means.size - 1:
             for q in range(points):
-                logarithm[q] += np.log(complex(f_re[q], f_im[q]))
+                exponent[q] -= np.log(complex(f_re[q], f_im[q]))
                 f_re[q], f_im[q] = 1.0, 0.0
             pending = 0
-    return logarithm, sum_re, sum_im
+    return exponent, sum_re, sum_im
+
+
+@_kernel
+def _tasks(means: FloatArray, counts: IntArray) -> tuple[float, float]:
+    """The open network's tasks at clients that are alone in their class, and at all others."""
+    alone = 0.0
+    crowd = 0.0
+    for i in range(means.size):
+        if counts[i] == 1:
+            alone += means[i]
+        else:
+            crowd += counts[i] * means[i]
+    return alone, crowd
 
 
 @_kernel
@@ -259,3 +278,31 @@ def _expm1(re: float, im: float) -> tuple[float, float]:
     growth = math.expm1(re)
     half = math.sin(0.5 * im)
     return growth - (1.0 + growth) * 2.0 * half * half, (1.0 + growth) * math.sin(im)
+
+
+@_kernel
+def _expm1_less(s: complex) -> complex:
+    """``exp(s) - 1 - s``, of full relative accuracy near zero."""
+    if abs(s.real) + abs(s.imag) < SMALL:
+        series = 1.0 + 0.0j
+        for n in range(TERMS + 3, 2, -1):
+            series = 1.0 + s / n * series
+        return 0.5 * s * s * series
+    d_re, d_im = _expm1(s.real, s.imag)
+    return complex(d_re - s.real, d_im - s.imag)
+
+
+@_kernel
+def _log_less(x: complex) -> complex:
+    r""":math:`-\log(1 - x) - x`, of full relative accuracy near zero.
+
+    There it is :math:`x y + 2 (y^3/3 + y^5/5 + \dots)` with :math:`y = x/(2 - x)`.
+    """
+    if abs(x.real) + abs(x.imag) < SMALL:
+        y = x / (2.0 - x)
+        square = y * y
+        series = 0.0j
+        for n in range(TERMS, 0, -1):
+            series = square * series + 1.0 / (2 * n + 1)
+        return x * y + 2.0 * y * square * series
+    return -cmath.log(1.0 - x) - x

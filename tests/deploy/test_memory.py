@@ -1,0 +1,47 @@
+"""The dispatcher keeps nothing of a task that is over."""
+
+import tracemalloc
+from collections import deque
+
+import numpy as np
+
+from sojourn.deploy import Dispatcher, Task
+from sojourn.rules import GeneralizedAsyncSGD
+
+CLIENTS = 20
+
+
+def test_memory_does_not_grow_with_completions() -> None:
+    server = Dispatcher(
+        np.zeros(10),
+        rule=GeneralizedAsyncSGD(),
+        routing=np.full(CLIENTS, 1 / CLIENTS),
+        concurrency=CLIENTS,
+        learning_rate=1e-3,
+        seed=1,
+    )
+    waiting: deque[Task] = deque()
+    for client in range(CLIENTS):
+        waiting.extend(server.joined(client, now=0.0).send)
+    waiting.extend(server.start(now=0.0).send)
+    now, update = 0.0, np.full(10, 0.1)
+
+    def complete(tasks: int) -> int:
+        """Bytes in use after that many completions more."""
+        nonlocal now
+        for _ in range(tasks):
+            now += 1e-4
+            task = waiting.popleft()
+            done = server.completed(task.number, update, now=now, client=task.client)
+            waiting.extend(done.send)
+        server.tick(now)
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        settled = complete(8000)
+        grown = complete(16_000) - settled
+    finally:
+        tracemalloc.stop()
+    assert server.counts.used == 24_000
+    assert grown < 4000, "a quarter of a byte per task"
