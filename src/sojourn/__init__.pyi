@@ -9,6 +9,7 @@ from .bounds import (
     rounds_to_accuracy as rounds_to_accuracy,
     time_to_accuracy as time_to_accuracy,
 )
+from .energy import RoundEnergy as RoundEnergy, energy_per_round as energy_per_round
 from .errors import (
     DataNotFound as DataNotFound,
     InvalidFile as InvalidFile,

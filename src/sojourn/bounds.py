@@ -8,9 +8,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+import numpy as np
+
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, Unreachable
-from sojourn.jackson import occupancy
+from sojourn.jackson import link_times, occupancy
 from sojourn.network import Network
 from sojourn.types import FloatArray
 
@@ -237,7 +239,8 @@ def max_learning_rate(network: Network, constants: LearningConstants) -> float:
         \Bigl(\frac{m^2}{n^2} |\mu| \sum_i \frac1{\mu_i p_i^2}\Bigr)^{-1/2},
         \frac{2 n^2}{\sum_i 1/p_i} \Bigr\}
 
-    Far below what works in practice (``docs/limits.md``). Paper: appendix C.
+    Far below what works in practice (``docs/limits.md``). Zero for a network with links or a server
+    that takes time, for which no such rate is proved. Paper: appendix C.
 
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
@@ -321,6 +324,11 @@ def horizon(
         eta = target / best if best > 0 else math.inf
         if guaranteed:
             cap, cap_gradient = _max_learning_rate(s.network, constants)
+            if cap == 0.0:
+                raise InvalidInput(
+                    "no learning rate is proved for a network with links or a server that takes "
+                    "time: leave out guaranteed, and take the bound for a proxy"
+                )
             capped = eta > cap
             eta = min(eta, cap)
     left = target - eta * b - eta**2 * c
@@ -355,6 +363,8 @@ def _reachable_rate(target: float, b: float, c: float) -> float:
 
 def _max_learning_rate(network: Network, constants: LearningConstants) -> tuple[float, FloatArray]:
     p, mu, counts = network.routing, network.fleet.service_rates, network.fleet.counts
+    if network.server_rate is not None or link_times(network.fleet) is not None:
+        return 0.0, np.zeros(p.size)
     ratio = network.concurrency / network.size
     speed = network.fleet.total_rate
     delay = ratio**2 * speed * float(counts @ (1.0 / (mu * p**2)))
