@@ -33,6 +33,7 @@ from .network import (
 )
 from .optimize import (
     Attempt as Attempt,
+    Energy as Energy,
     Evaluation as Evaluation,
     Grouping as Grouping,
     Objective as Objective,
@@ -40,6 +41,7 @@ from .optimize import (
     PerTime as PerTime,
     Solution as Solution,
     Throughput as Throughput,
+    TimeAndEnergy as TimeAndEnergy,
     TimeBudget as TimeBudget,
     TimeToAccuracy as TimeToAccuracy,
     group_clients as group_clients,

@@ -5,9 +5,10 @@ import pytest
 
 import sojourn as sj
 from sojourn.config import Table
+from sojourn.optimize.coarse import outline
 from sojourn.optimize.descent import LogObjective, OverRoutings
 from sojourn.optimize.energy import Energy, TimeAndEnergy
-from sojourn.optimize.objectives import Objective
+from sojourn.optimize.objectives import Objective, objective_from_table, objective_to_table
 
 CONSTANTS = sj.LearningConstants(15.0, 1.0, 3.0, 10.0)
 OBJECTIVES = [
@@ -81,6 +82,34 @@ def test_without_idle_power_one_task_in_flight_takes_least_energy(idle, alone):
     best = int(np.argmin(values))
     assert (best == 0) is alone
     assert best < 11
+
+
+def test_the_best_routing_keeps_links_and_powers():
+    fleet, objective = fleet_of(idle=0.2), Energy(CONSTANTS, 0.5)
+    solution = sj.optimize_routing(fleet, 6, objective)
+    assert solution.network.whole_fleet() == fleet
+    uniform = sj.Network(fleet, sj.uniform_routing(fleet), 6)
+    assert solution.value < objective.evaluate(uniform).value
+    np.testing.assert_allclose(solution.value, objective.evaluate(solution.network).value)
+
+
+def test_an_outline_of_many_classes_has_their_links_and_powers():
+    random = np.random.default_rng(1)
+    fleet = sj.Fleet(
+        random.uniform(0.1, 2.0, 300),
+        uplink=random.exponential(size=300),
+        power_compute=random.uniform(1.0, 5.0, 300),
+    )
+    coarse = outline(fleet).fleet
+    for name in ("uplink", "power_compute"):
+        mean = coarse.counts @ coarse.columns[name]
+        np.testing.assert_allclose(mean, fleet.columns[name].sum(), rtol=1e-12)
+
+
+def test_energies_are_kept_by_the_name_of_their_class():
+    for objective in OBJECTIVES:
+        table = Table(objective_to_table(objective), "plan.toml")
+        assert objective_from_table(table, CONSTANTS) == objective
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
