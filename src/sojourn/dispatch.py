@@ -26,7 +26,7 @@ import numpy as np
 
 from sojourn.errors import InvalidInput
 from sojourn.extensions import from_table, to_table
-from sojourn.floor import duty_cycles, target_rates
+from sojourn.floor import duty_cycles, round_trip_rates, target_rates
 from sojourn.network import Fleet, Network
 from sojourn.types import FloatArray
 
@@ -150,7 +150,8 @@ class NeverQueue(Policy):
     clients the one with the earliest due task gets the next. With m >= n whoever finishes goes on at
     once. Whatever the law of the service times, the rates in the long run are :math:`r_i`: a client
     that fell behind in proportion to time would be first whenever it is idle, hence always busy and
-    not behind.
+    not behind. With links a client is busy from when a task is sent to it until the update is back,
+    and :math:`1/\mu_i` includes the links; a server that takes time makes the rates unknown.
     """
 
     name: ClassVar[str] = "never-queue"
@@ -162,7 +163,9 @@ class NeverQueue(Policy):
     def in_flight(self, network: Network) -> int:
         return min(network.concurrency, network.size)
 
-    def shares(self, network: Network) -> FloatArray:
+    def shares(self, network: Network) -> FloatArray | None:
+        if network.server_rate is not None:
+            return None
         rates = target_rates(network.fleet, network.concurrency)
         return network.fleet.expand(rates / float(network.fleet.counts @ rates))
 
@@ -221,7 +224,7 @@ def intervals(fleet: Fleet, concurrency: int) -> FloatArray:
     [0.0, 2.0]
     """
     cycles = duty_cycles(fleet, concurrency)
-    return np.where(cycles < 1.0, 1.0 / (cycles * fleet.service_rates), 0.0)
+    return np.where(cycles < 1.0, 1.0 / (cycles * round_trip_rates(fleet)), 0.0)
 
 
 POLICIES: dict[str, type[Policy]] = {

@@ -5,6 +5,11 @@ With m tasks in flight client i completes tasks at a rate :math:`r_i \le \mu_i`,
 :math:`1/\mu_i` on average and tasks that wait occupy nobody (Little's law). Whatever the policy and
 the law of the service times, the noise of unbiased updates per unit of time is therefore at least
 what these two constraints allow.
+
+With links a task occupies one of the m places for :math:`\tau_i = 1/\mu_i + d_i + u_i`, so the second
+constraint is :math:`\sum_i r_i \tau_i \le m`, and the first stays if a client may compute while
+other tasks of its are on their way. With one task each, journeys included, it is
+:math:`r_i \le 1/\tau_i`. A server that takes time only lowers the rates.
 """
 
 import numpy as np
@@ -14,11 +19,11 @@ from sojourn.types import FloatArray
 
 
 def duty_cycles(fleet: Fleet, concurrency: int) -> FloatArray:
-    r"""The fraction of time that a client of each class is busy at the least noise.
+    r"""The fraction of time that a client of each class has a task at the least noise, one task each.
 
     .. math:: d_i = \min(1, c/\sqrt{\mu_i}), \qquad \sum_i d_i = \min(m, n)
 
-    the solution of :math:`\min \sum_i 1/(d_i \mu_i)` by water-filling; shape ``(k,)``. With m >= n
+    with :math:`1/\tau_i` in place of :math:`\mu_i` where there are links; the solution of :math:`\min \sum_i 1/(d_i \mu_i)` by water-filling; shape ``(k,)``. With m >= n
     everybody is always busy. Cost: O(k log k).
 
     >>> duty_cycles(Fleet([1.0, 4.0]), 1).round(6).tolist()
@@ -29,8 +34,9 @@ def duty_cycles(fleet: Fleet, concurrency: int) -> FloatArray:
     m = check_concurrency(concurrency)
     if m >= fleet.size:
         return np.ones(fleet.classes)
-    order = np.argsort(fleet.service_rates, kind="stable")
-    root = np.sqrt(fleet.service_rates[order])
+    speeds = round_trip_rates(fleet)
+    order = np.argsort(speeds, kind="stable")
+    root = np.sqrt(speeds[order])
     counts = fleet.counts[order].astype(np.float64)
     full = np.cumsum(counts) - counts
     tail = np.cumsum((counts / root)[::-1])[::-1]
@@ -42,9 +48,21 @@ def duty_cycles(fleet: Fleet, concurrency: int) -> FloatArray:
     return cycles
 
 
+def round_trip_rates(fleet: Fleet) -> FloatArray:
+    r"""Tasks per unit of time of a client that always has exactly one, :math:`1/\tau_i`.
+
+    >>> round_trip_rates(Fleet([1.0, 4.0], downlink=[0.0, 0.5], uplink=[1.0, 0.25])).tolist()
+    [0.5, 1.0]
+    """
+    links = [column for column in (fleet.downlink, fleet.uplink) if column is not None]
+    if not links:
+        return fleet.service_rates
+    return np.asarray(1.0 / (1.0 / fleet.service_rates + np.sum(links, axis=0)))
+
+
 def target_rates(fleet: Fleet, concurrency: int) -> FloatArray:
-    r"""Tasks per unit of time of a client of each class at the least noise, :math:`r_i = d_i \mu_i`."""
-    return duty_cycles(fleet, concurrency) * fleet.service_rates
+    r"""Tasks per unit of time of a client at the least noise, one task each, :math:`r_i = d_i/\tau_i`."""
+    return duty_cycles(fleet, concurrency) * round_trip_rates(fleet)
 
 
 def noise_rate(fleet: Fleet, rates: FloatArray) -> float:
@@ -63,10 +81,27 @@ def noise_floor(fleet: Fleet, concurrency: int) -> float:
 
     .. math:: \nu \ge \frac{1}{n^2} \sum_i \frac{1}{d_i \mu_i}
 
-    with :math:`d` from `duty_cycles`. The policy ``never-queue`` attains it.
+    with :math:`d` from `duty_cycles`. The policy ``never-queue`` attains it. With links it is
+    :math:`\sum_i 1/r_i` at :math:`r_i = \min(\mu_i, c/\sqrt{\tau_i})`, :math:`\sum_i r_i \tau_i \le m`;
+    ``never-queue``, with one task for each client, comes to ``noise_rate`` of its ``target_rates``.
 
     >>> from sojourn.network import built_in_fleet
     >>> [round(noise_floor(built_in_fleet("three-clusters"), m), 4) for m in (1, 10, 20, 30)]
     [22.2856, 2.2286, 1.3036, 1.2333]
     """
-    return noise_rate(fleet, target_rates(fleet, concurrency))
+    speeds = round_trip_rates(fleet)
+    if speeds is fleet.service_rates:
+        return noise_rate(fleet, target_rates(fleet, concurrency))
+    m = check_concurrency(concurrency)
+    order = np.argsort(fleet.service_rates / np.sqrt(speeds), kind="stable")
+    caps, trips = fleet.service_rates[order], 1.0 / speeds[order]
+    counts = fleet.counts[order].astype(np.float64)
+    full = np.cumsum(counts * caps * trips)
+    if full[-1] <= m:
+        return noise_rate(fleet, fleet.service_rates)
+    tail = np.cumsum((counts * np.sqrt(trips))[::-1])[::-1]
+    level = (m - full + counts * caps * trips) / tail
+    first = int(np.argmax(level < caps * np.sqrt(trips)))
+    rates = np.empty(fleet.classes)
+    rates[order] = np.minimum(caps, level[first] / np.sqrt(trips))
+    return noise_rate(fleet, rates)

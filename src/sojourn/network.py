@@ -269,6 +269,14 @@ class Network:
         return self.fleet.expand(self.routing)
 
     @property
+    def has_stations(self) -> bool:
+        """Whether a task spends time anywhere but with its client: on links or at the server."""
+        links = (self.fleet.downlink, self.fleet.uplink)
+        return self.server_rate is not None or any(
+            times is not None and bool(times.any()) for times in links
+        )
+
+    @property
     def is_split(self) -> bool:
         """Whether the routing tells clients of one class of the whole fleet apart."""
         return int(self.parents[-1]) + 1 < self.fleet.classes

@@ -43,11 +43,15 @@ def softmax(fleet: Fleet, theta: FloatArray) -> FloatArray:
 class OverRoutings:
     """A function of a network, and its gradient in the routing, in softmax coordinates."""
 
-    def __init__(self, fleet: Fleet, concurrency: int, measure: Measure) -> None:
+    def __init__(
+        self, fleet: Fleet, concurrency: int, measure: Measure, *, server_rate: float | None = None
+    ) -> None:
         self.fleet, self.concurrency, self._measure = fleet, concurrency, measure
+        self.server_rate = server_rate
 
     def network(self, theta: FloatArray) -> Network:
-        return Network(self.fleet, softmax(self.fleet, theta), self.concurrency)
+        p = softmax(self.fleet, theta)
+        return Network(self.fleet, p, self.concurrency, server_rate=self.server_rate)
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         r"""Value and gradient, :math:`\partial/\partial\theta_j = c_j p_j (g_j - \sum_i c_i p_i g_i)`."""
@@ -100,11 +104,14 @@ class LogObjective:
         return log_value, self._sign * evaluation.log_gradient
 
 
-def has_gradient(fleet: Fleet, concurrency: int, objective: Objective) -> bool:
+def has_gradient(
+    fleet: Fleet, concurrency: int, objective: Objective, *, server_rate: float | None = None
+) -> bool:
     """Whether the objective tells its gradient, wherever a closed-form routing reaches it."""
     for routing in ROUTINGS.values():
         try:
-            evaluation = objective.evaluate(Network(fleet, routing(fleet), concurrency))
+            network = Network(fleet, routing(fleet), concurrency, server_rate=server_rate)
+            evaluation = objective.evaluate(network)
         except Unreachable:
             continue
         return evaluation.log_gradient is not None
@@ -112,12 +119,19 @@ def has_gradient(fleet: Fleet, concurrency: int, objective: Objective) -> bool:
 
 
 def descend(
-    fleet: Fleet, concurrency: int, objective: Objective, start: FloatArray, **ending: Any
+    fleet: Fleet,
+    concurrency: int,
+    objective: Objective,
+    start: FloatArray,
+    *,
+    server_rate: float | None = None,
+    **ending: Any,
 ) -> Descent:
     """L-BFGS from the routing ``start``, or a simplex where the objective tells no gradient."""
-    if objective.evaluate(Network(fleet, start, concurrency)).log_gradient is None:
-        return simplex(fleet, concurrency, objective, start)
-    return lbfgs(fleet, concurrency, objective, start, **ending)
+    network = Network(fleet, start, concurrency, server_rate=server_rate)
+    if objective.evaluate(network).log_gradient is None:
+        return simplex(fleet, concurrency, objective, start, server_rate=server_rate)
+    return lbfgs(fleet, concurrency, objective, start, server_rate=server_rate, **ending)
 
 
 def lbfgs(
@@ -126,11 +140,12 @@ def lbfgs(
     objective: Objective,
     start: FloatArray,
     *,
+    server_rate: float | None = None,
     tolerance: float = 1e-9,
     most_steps: int = 1000,
 ) -> Descent:
     """L-BFGS from the routing ``start`` until the gradient of the log objective is ``tolerance``."""
-    function = OverRoutings(fleet, concurrency, LogObjective(objective))
+    function = OverRoutings(fleet, concurrency, LogObjective(objective), server_rate=server_rate)
     theta = _coordinates(start)
     path: list[float] = [function(theta)[0]]
     theta = function.minimize(
@@ -144,13 +159,20 @@ def lbfgs(
     return _ended(function, objective, theta, path)
 
 
-def simplex(fleet: Fleet, concurrency: int, objective: Objective, start: FloatArray) -> Descent:
+def simplex(
+    fleet: Fleet,
+    concurrency: int,
+    objective: Objective,
+    start: FloatArray,
+    *,
+    server_rate: float | None = None,
+) -> Descent:
     """Nelder and Mead's method on the classes' probabilities, for at most ``FEW_CLASSES`` classes.
 
     With more classes, or a single one, the descent ends where it began. Cost: at most
     ``SIMPLEX_STEPS`` evaluations per class.
     """
-    function = OverRoutings(fleet, concurrency, LogObjective(objective))
+    function = OverRoutings(fleet, concurrency, LogObjective(objective), server_rate=server_rate)
     theta = _coordinates(start)
     path = [function(theta)[0]]
     if 1 < fleet.classes <= FEW_CLASSES:
@@ -178,6 +200,7 @@ def adam(
     objective: Objective,
     start: FloatArray,
     *,
+    server_rate: float | None = None,
     steps: int = 3000,
     step_size: float = 1e-3,
     decay: tuple[float, float] = (0.9, 0.999),
@@ -187,7 +210,7 @@ def adam(
 
     A class of identical clients moves as its members would one by one, since their gradients agree.
     """
-    function = OverRoutings(fleet, concurrency, LogObjective(objective))
+    function = OverRoutings(fleet, concurrency, LogObjective(objective), server_rate=server_rate)
     theta = _coordinates(start)
     first, second = np.zeros(theta.size), np.zeros(theta.size)
     path = []

@@ -28,7 +28,7 @@ def exponent_routing(fleet: Fleet, exponent: float) -> FloatArray:
 
 
 def search_along_exponent(
-    fleet: Fleet, concurrency: int, objective: Objective
+    fleet: Fleet, concurrency: int, objective: Objective, *, server_rate: float | None = None
 ) -> tuple[Start, Descent]:
     r"""The best :math:`p_i \propto \mu_i^\alpha`, then, for few classes, a simplex from there.
 
@@ -37,7 +37,8 @@ def search_along_exponent(
     measure = LogObjective(objective)
 
     def value(exponent: float) -> float:
-        network = Network(fleet, exponent_routing(fleet, exponent), concurrency)
+        p = exponent_routing(fleet, exponent)
+        network = Network(fleet, p, concurrency, server_rate=server_rate)
         try:
             return measure(network)[0]
         except Unreachable:
@@ -56,4 +57,4 @@ def search_along_exponent(
     start = Start(
         f"speed to the power {exponent:.3g}", fleet, fleet, np.arange(fleet.classes), routing
     )
-    return start, simplex(fleet, concurrency, objective, routing)
+    return start, simplex(fleet, concurrency, objective, routing, server_rate=server_rate)

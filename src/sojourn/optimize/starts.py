@@ -78,7 +78,13 @@ class Start:
         fleet = ended.fleet.select(
             order, counts[order], None if names is None else [names[k] for k in order]
         )
-        return Network(fleet, p[order], ended.concurrency, parents=parents[order])
+        return Network(
+            fleet,
+            p[order],
+            ended.concurrency,
+            parents=parents[order],
+            server_rate=ended.server_rate,
+        )
 
 
 def closed_form_starts(fleet: Fleet) -> Iterator[Start]:

@@ -18,7 +18,9 @@ class Estimates:
     relative delay of a task sent to such a client, ``(k,)``. ``gradient[a, b]``, ``(k, k)``, is the
     derivative of the relative delays of class a, summed over its clients, with respect to the
     probability of one client of class b (paper, Theorem 3.1: :math:`\\mathrm{Cov}[X_i, X_j]/p_j`); it
-    is None unless the policy is routed.
+    is None unless the policy is routed. With links and server, ``mean_tasks`` counts a client's
+    tasks wherever they are: :math:`E[D_i]`. ``energy`` is the clients' energy per round over whole
+    replicates, warm-up included; None if the fleet tells no powers.
     """
 
     network: Network
@@ -29,6 +31,7 @@ class Estimates:
     mean_tasks: Estimate
     staleness: Estimate
     gradient: Estimate | None
+    energy: Estimate | None = None
 
     def __repr__(self) -> str:
         return f"Estimates({self.replicates} replicates, throughput {self.throughput})"

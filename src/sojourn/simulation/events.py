@@ -73,7 +73,7 @@ def place(queues: Queues, heap: Heap, times: Times, clients: IntArray) -> None:
         client = clients[slot]
         if queues.ends[client, 0] == nobody:
             queues.ends[client, 0] = slot
-            _push(heap, _duration(times, client), client)
+            push(heap, duration(times, client), client)
         else:
             queues.following[queues.ends[client, 1]] = slot
         queues.ends[client, 1] = slot
@@ -132,10 +132,10 @@ def advance(
         ends[finisher, head] = successor
         vacant = successor == nobody
         if not vacant:
-            _replace(heap, now + _duration(times, finisher), finisher)
-            short |= _short(times, finisher)
+            replace(heap, now + duration(times, finisher), finisher)
+            short |= short_of(times, finisher)
         if policy == SYNCHRONOUS:
-            _pop(heap)
+            pop(heap)
             heap.clock[0] = now
             continue
 
@@ -143,7 +143,7 @@ def advance(
             client = targets[_index(cursor[0])]
             cursor[0] += 1
         elif policy == NEVER_QUEUE:
-            client = _furthest_behind(pool, state[2], turns, finisher)
+            client = furthest_behind(pool, state[2], turns, finisher)
             turns.sent[client] += 1
         else:
             pool[state[2]] = finisher
@@ -156,18 +156,18 @@ def advance(
         following[slot] = nobody
         if ends[client, head] == nobody:
             ends[client, head] = slot
-            finish = now + _duration(times, client)
-            short |= _short(times, client)
+            finish = now + duration(times, client)
+            short |= short_of(times, client)
             if vacant:
-                _replace(heap, finish, client)
+                replace(heap, finish, client)
                 vacant = False
             else:
-                _push(heap, finish, client)
+                push(heap, finish, client)
         else:
             following[ends[client, tail]] = slot
         ends[client, tail] = slot
         if vacant:
-            _pop(heap)
+            pop(heap)
     return written, ended
 
 
@@ -192,13 +192,14 @@ def _send_cohort(
         pool[slot] = client
         queues.sent[slot] = done
         queues.ends[client, 0] = slot
-        _push(heap, now + _duration(times, client), client)
-        short |= _short(times, client)
+        push(heap, now + duration(times, client), client)
+        short |= short_of(times, client)
     return short
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _duration(times: Times, client: int) -> float:
+def duration(times: Times, client: int) -> float:
+    """How long the next task of ``client`` takes; its number is used up."""
     row = _index(times.row[_index(client)])
     at = _index(times.used[row])
     times.used[row] += 1
@@ -206,14 +207,14 @@ def _duration(times: Times, client: int) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _short(times: Times, client: int) -> bool:
+def short_of(times: Times, client: int) -> bool:
     """Whether the stream of ``client`` has to be refilled before the next round."""
     row = _index(times.row[_index(client)])
     return bool(times.filled[row] - times.used[row] < times.least)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _furthest_behind(pool: NDArray[np.uint32], size: int, turns: Turns, finisher: int) -> int:
+def furthest_behind(pool: NDArray[np.uint32], size: int, turns: Turns, finisher: int) -> int:
     """Whose turn it is among the idle clients and ``finisher``, who takes the other's place."""
     if size == 0 or _earlier(turns, finisher, pool[0]):
         return finisher
@@ -241,7 +242,8 @@ def _earlier(turns: Turns, a: int, b: int) -> bool:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _push(heap: Heap, time: float, client: int) -> None:
+def push(heap: Heap, time: float, client: int) -> None:
+    """One more entry, behind those of the same time."""
     when, order, who, state, _ = heap
     begun = state[1]
     child = _index(state[0])
@@ -257,14 +259,16 @@ def _push(heap: Heap, time: float, client: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _replace(heap: Heap, time: float, client: int) -> None:
+def replace(heap: Heap, time: float, client: int) -> None:
+    """A new entry in place of the first."""
     begun = heap.state[1]
     heap.state[1] += 1
     _sink(heap, time, begun, client)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _pop(heap: Heap) -> None:
+def pop(heap: Heap) -> None:
+    """Take out the first entry."""
     heap.state[0] -= 1
     last = heap.state[0]
     time, begun, client = heap.when[last], heap.order[last], heap.who[last]

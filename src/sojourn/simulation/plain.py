@@ -93,6 +93,9 @@ class PlainRun:
         clients = np.array([i for i, _ in held], dtype=np.int32)
         return clients, np.array([sent for _, sent in held], dtype=np.int64)
 
+    def spent(self, now: float) -> None:
+        """No account is kept of it: tasks are with their clients only."""
+
     def _send_held(self, finisher: int, done: int) -> None:
         while self._held:
             chosen = self._chooser.choose(self, finisher)

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sojourn.energy import POWERS
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.network import Network
 from sojourn.progress import shown
+from sojourn.simulation.activity import energy_used
 from sojourn.simulation.estimates import Estimates, covariance_estimate
 from sojourn.simulation.moments import class_moments
 from sojourn.simulation.scenario import Scenario
@@ -71,6 +73,7 @@ def replicate(
     else:
         chosen = scenario
     routes, classes = chosen.policy.routes, network.fleet.classes
+    powered = any(name in network.fleet.columns for name in POWERS)
     with_gradient = routes and classes <= MOST_CLASSES_FOR_GRADIENT
 
     def one(child: np.random.SeedSequence) -> _Summary:
@@ -89,6 +92,7 @@ def replicate(
             present=_by_class(network, schedule.mean_tasks(warm_up=warm_up)),
             share=_by_class(network, completed / (schedule.rounds - warm_up)),
             moments=class_moments(schedule, warm_up=warm_up) if with_gradient else None,
+            energy=float(energy_used(schedule).sum()) / schedule.rounds if powered else 0.0,
         )
 
     summaries: list[_Summary | None] = [None] * replicates
@@ -104,7 +108,7 @@ def replicate(
                 bar.advance(1)
     finally:
         pool.shutdown(cancel_futures=True)
-    return _pool(network, [s for s in summaries if s is not None])
+    return _pool(network, [s for s in summaries if s is not None], powered=powered)
 
 
 class _Summary(NamedTuple):
@@ -113,9 +117,10 @@ class _Summary(NamedTuple):
     present: FloatArray
     share: FloatArray
     moments: tuple[FloatArray, FloatArray] | None
+    energy: float
 
 
-def _pool(network: Network, summaries: list[_Summary]) -> Estimates:
+def _pool(network: Network, summaries: list[_Summary], *, powered: bool) -> Estimates:
     rounds = np.array([s.rounds for s in summaries], dtype=np.float64)
     time = np.array([s.time for s in summaries])
     present = np.array([s.present for s in summaries])
@@ -137,6 +142,7 @@ def _pool(network: Network, summaries: list[_Summary]) -> Estimates:
         mean_tasks=Estimate.from_samples(present / network.fleet.counts),
         staleness=Estimate.ratio(present, share),
         gradient=gradient,
+        energy=Estimate.from_samples(np.array([s.energy for s in summaries])) if powered else None,
     )
 
 

@@ -1,20 +1,20 @@
 """A simulation in progress: the state of the network and the random numbers still to use."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.dispatch import Idle, NeverQueue, Policy, Routed, Shuffled, Synchronous, intervals
+from sojourn.dispatch import Idle, NeverQueue, Policy, Routed, Shuffled, Synchronous
+from sojourn.errors import InvalidInput
 from sojourn.network import Network
 from sojourn.simulation import events, memoryless
-from sojourn.simulation.alias import alias_table, routed_clients
+from sojourn.simulation.draws import no_turns, routed_stream, shuffled_stream, turns, until_full
 from sojourn.simulation.plain import PlainRun
 from sojourn.simulation.queues import empty_queues, in_flight
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.starts import first_clients
+from sojourn.simulation.stationruns import StationRun
 from sojourn.simulation.streams import BLOCK, Seed, Stream, generators
 from sojourn.simulation.units import Units
 from sojourn.types import FloatArray, IntArray
@@ -45,11 +45,22 @@ class Run(Protocol):
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
         """The client and the dispatch round of every task that has not completed."""
 
+    def spent(self, now: float) -> FloatArray | None:
+        """The time spent in every stage until ``now``, if the kernel keeps account of it."""
+
 
 def start_run(network: Network, scenario: Scenario, *, seed: Seed) -> Run:
     """A run at time 0, with the kernel that suits its law and policy."""
     scenario.check(network)
     policy = type(scenario.policy)
+    if network.has_stations:
+        if policy not in _COMPILED:
+            raise InvalidInput(
+                f"links and a server that take time are simulated for the policies "
+                f"{', '.join(sorted(known.name for known in _COMPILED))}; for "
+                f"'{scenario.policy.name}' leave out downlink, uplink and server_rate"
+            )
+        return StationRun(network, scenario, seed, code=_COMPILED[policy])
     if policy is Routed and scenario.is_exponential and not scenario.paired:
         return _MemorylessRun(network, scenario, seed)
     if policy in _COMPILED:
@@ -66,7 +77,7 @@ class _MemorylessRun:
         self._now = 0.0
         self._picks = Stream(picking.random)
         self._gaps = Stream(service.standard_exponential)
-        self._targets = _routed_stream(network, dispatch)
+        self._targets = routed_stream(network, dispatch)
         first = first_clients(network, scenario.start, network.concurrency, starting)
         memoryless.place(self._queues, self._busy, first)
 
@@ -100,10 +111,13 @@ class _MemorylessRun:
             self._targets.used = int(cursor[1])
             return more, ended
 
-        return _until_full(client.size, further)
+        return until_full(client.size, further)
 
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
         return in_flight(self._queues)
+
+    def spent(self, now: float) -> None:
+        return None
 
 
 class _EventRun:
@@ -128,9 +142,9 @@ class _EventRun:
         )
         self._choices = Stream(choosing.random, block=block)
         shuffled = isinstance(policy, Shuffled)
-        self._targets = (_shuffled_stream if shuffled else _routed_stream)(network, dispatch)
+        self._targets = (shuffled_stream if shuffled else routed_stream)(network, dispatch)
         self._pool = np.arange(n, dtype=np.uint32)
-        self._turns = _turns(network) if isinstance(policy, NeverQueue) else _NO_TURNS
+        self._turns = turns(network) if isinstance(policy, NeverQueue) else no_turns()
         if not cohorts:
             if shuffled and scenario.start == "spread":
                 clients = self._targets.take(m).astype(np.int64)
@@ -138,15 +152,8 @@ class _EventRun:
                 clients = first_clients(network, scenario.start, m, starting)
             self._place(clients)
 
-    @property
-    def _times(self) -> events.Times:
-        units = self._units
-        return events.Times(
-            units.scale, units.row, units.values, units.used, units.filled, units.least
-        )
-
     def _place(self, clients: IntArray) -> None:
-        events.place(self._queues, self._heap, self._times, clients)
+        events.place(self._queues, self._heap, self._units.times, clients)
         idle = np.setdiff1d(self._pool, clients.astype(np.uint32))
         if self._turns.interval.size:
             np.add.at(self._turns.sent, clients, 1)
@@ -171,7 +178,7 @@ class _EventRun:
                 self._code,
                 self._queues,
                 self._heap,
-                self._times,
+                self._units.times,
                 self._pool,
                 self._turns,
                 self._targets.values,
@@ -186,52 +193,10 @@ class _EventRun:
             self._targets.used, self._choices.used = map(int, cursor)
             return more, ended
 
-        return _until_full(client.size, further)
+        return until_full(client.size, further)
 
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
         return in_flight(self._queues)
 
-
-def _until_full(size: int, further: Callable[[int], tuple[int, bool]]) -> tuple[int, bool]:
-    """Call ``further(written)`` until ``size`` rounds are written or the time is over."""
-    written, ended = 0, False
-    while written < size and not ended:
-        more, ended = further(written)
-        written += more
-    return written, ended
-
-
-_NO_TURNS = events.Turns(np.zeros(0), np.zeros(0, dtype=np.int64))
-
-
-def _turns(network: Network) -> events.Turns:
-    apart = network.fleet.expand(intervals(network.fleet, network.concurrency))
-    return events.Turns(apart, np.zeros(network.size, dtype=np.int64))
-
-
-def _routed_stream(network: Network, random: np.random.Generator) -> "Stream[np.uint32]":
-    table = alias_table(network)
-    return Stream(lambda size: routed_clients(table, random.random(size)))
-
-
-def _shuffled_stream(network: Network, random: np.random.Generator) -> "Stream[np.uint32]":
-    order = np.arange(network.size, dtype=np.uint32)
-    position = np.zeros(1, dtype=np.int64)
-    return Stream(lambda size: _shuffle(order, position, random.random(size)))
-
-
-@njit(cache=True, nogil=True)
-def _shuffle(
-    order: NDArray[np.uint32], position: IntArray, uniforms: FloatArray
-) -> NDArray[np.uint32]:
-    """Clients in a fresh random order every n dispatches, one uniform number each."""
-    clients = np.empty(uniforms.size, dtype=np.uint32)
-    here = position[0]
-    for i in range(uniforms.size):
-        chosen = here + np.int64(uniforms[i] * (order.size - here))
-        clients[i] = order[chosen]
-        order[chosen] = order[here]
-        order[here] = clients[i]
-        here = (here + 1) % order.size
-    position[0] = here
-    return clients
+    def spent(self, now: float) -> None:
+        return None

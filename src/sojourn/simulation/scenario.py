@@ -24,6 +24,10 @@ class Scenario:
     the j-th task of a client takes the same time under every policy, routing and concurrency with
     the same seed: differences between strategies are then due to the strategies.
 
+    Where the network has links and a server that take time, ``link_law`` and ``server_law`` are the
+    laws of those times, exponential by default. In steady state the law of the links does not
+    matter, only their means; that of the server does.
+
     >>> Scenario(law="lognormal", policy="never-queue")
     Scenario(lognormal(sigma=1) service, never-queue dispatch, spread start)
     """
@@ -33,6 +37,8 @@ class Scenario:
     start: str | tuple[int, ...]
     work: float
     paired: bool
+    link_law: ServiceLaw = Law("exponential")
+    server_law: ServiceLaw = Law("exponential")
 
     def __init__(
         self,
@@ -42,6 +48,8 @@ class Scenario:
         start: Start | None = None,
         work: float = 1.0,
         paired: bool = False,
+        link_law: str | Mapping[str, Any] | ServiceLaw | None = None,
+        server_law: str | Mapping[str, Any] | ServiceLaw | None = None,
     ) -> None:
         if not (isinstance(work, int | float | np.number) and math.isfinite(work) and work > 0):
             raise InvalidInput(f"work must be positive and finite; it is {work!r}")
@@ -58,6 +66,8 @@ class Scenario:
         object.__setattr__(self, "start", begin)
         object.__setattr__(self, "work", float(work))
         object.__setattr__(self, "paired", bool(paired))
+        object.__setattr__(self, "link_law", _one_law(link_law, "link_law"))
+        object.__setattr__(self, "server_law", _one_law(server_law, "server_law"))
 
     @property
     def law(self) -> str:
@@ -71,8 +81,8 @@ class Scenario:
 
     @property
     def is_exponential(self) -> bool:
-        """Whether the paper's theory is about these service times."""
-        return all(law == Law("exponential") for law in self.laws)
+        """Whether the theory is about these service times, of the clients and of the server."""
+        return all(law == Law("exponential") for law in (*self.laws, self.server_law))
 
     def check(self, network: Network) -> None:
         """Raise unless ``network`` can be simulated so."""
@@ -92,12 +102,14 @@ class Scenario:
     def to_table(self) -> dict[str, Any]:
         """Plain values for TOML and JSON, which `from_table` reads back."""
         laws = [law_to_table(law) for law in self.laws]
+        stations = {"link-law": self.link_law, "server-law": self.server_law}
         return {
             "law": laws[0] if len(laws) == 1 else laws,
             "policy": policy_to_table(self.policy),
             "start": self.start if isinstance(self.start, str) else list(self.start),
             "work": self.work,
             "paired": self.paired,
+            **{k: law_to_table(v) for k, v in stations.items() if v != Law("exponential")},
         }
 
     @classmethod
@@ -109,6 +121,8 @@ class Scenario:
             start=table["start"],
             work=table["work"],
             paired=table.get("paired", False),
+            link_law=_one_law(table.get("link-law"), "link-law", folder),
+            server_law=_one_law(table.get("server-law"), "server-law", folder),
         )
 
     def __repr__(self) -> str:
@@ -118,3 +132,14 @@ class Scenario:
             f"Scenario({self.law} service, {self.policy.name} dispatch, "
             f"{self.start_name} start{work}{paired})"
         )
+
+
+def _one_law(
+    given: str | Mapping[str, Any] | ServiceLaw | None, where: str, folder: Path | None = None
+) -> ServiceLaw:
+    if given is None:
+        return Law("exponential")
+    laws = as_laws(given, where, folder)
+    if len(laws) > 1:
+        raise InvalidInput(f"{where}: there is one law for all; {len(laws)} were given")
+    return laws[0]

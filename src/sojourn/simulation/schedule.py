@@ -23,7 +23,8 @@ class Schedule:
     ``dispatched[t]`` rounds had been completed (0 for the tasks in flight at time 0), so with the
     weights after that many rounds. ``pending_client`` and ``pending_dispatched`` are the tasks
     still in flight at the end. Who finishes when does not depend on the weights: one schedule serves
-    every model, data set and server rule.
+    every model, data set and server rule. ``spent`` is the time spent in every stage where tasks
+    travel (see `sojourn.simulation.stations`); `sojourn.simulation.activity.time_spent` reads it.
 
     >>> from sojourn.network import built_in_fleet, uniform_routing
     >>> from sojourn.simulation.simulate import simulate
@@ -42,6 +43,7 @@ class Schedule:
     scenario: Scenario
     seed: Seed
     horizon: float | None = None
+    spent: FloatArray | None = None
 
     @property
     def rounds(self) -> int:
@@ -80,7 +82,7 @@ class Schedule:
         r"""Tasks at each client at the end of a round, averaged over rounds: shape ``(n,)``.
 
         The task that has just completed is not counted, so the average estimates :math:`E[X_i]`
-        and, unless the policy is synchronous, sums to ``m - 1`` exactly. Tasks in flight at both ends count for the rounds they saw.
+        (with links and server :math:`E[D_i]`: tasks of the client, wherever they are) and, unless the policy is synchronous, sums to ``m - 1`` exactly. Tasks in flight at both ends count for the rounds they saw.
         Cost: O(rounds). Paper: Proposition 1 and equation (6), :math:`E[D_i] = E[X_i]`.
         """
         self._check_warm_up(warm_up)
@@ -118,6 +120,7 @@ class Schedule:
                 scenario=self.scenario,
                 seed=self.seed,
                 horizon=self.horizon,
+                spent=self.spent,
             )
 
     @classmethod

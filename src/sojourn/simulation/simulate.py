@@ -36,7 +36,9 @@ def simulate(
     Client i serves its tasks first in, first out, one at a time, each in ``work`` times a service time of
     mean :math:`1/\mu_i` and shape ``law`` (see ``Law``). At each completion one task is dispatched, as
     ``policy`` says (see `sojourn.dispatch`): ``routed``, ``never-queue``, ``idle``, ``shuffled``,
-    ``synchronous``, or one's own. These four and ``start`` are the parts of a ``scenario``; give
+    ``synchronous``, or one's own. Where the network has links and a server that take time, a task
+    travels first, its update travels back and queues at the server, and then the round counts;
+    ``link_law`` and ``server_law`` are the laws of these times. These six and ``start`` are the parts of a ``scenario``; give
     that, or the parts by their names.
 
     ``start`` is ``"spread"`` (round-robin, m/n tasks per client), ``"stationary"`` (an exact draw
@@ -77,14 +79,16 @@ def simulate(
                 done += client.size
                 if progress is not None and done:
                     progress(done, rounds or round(done * float(time or 0.0) / times[-1]))
-            writer.finish(*run.in_flight(), **about)
+                last = float(times[-1]) if times.size else 0.0
+            writer.finish(*run.in_flight(), **about, spent=run.spent(time or last))
         return Schedule.read(folder)
     pieces = list(_pieces(run, rounds, time, rounds or CHUNK))
     client, dispatched, times = (
         parts[0] if len(parts) == 1 else np.concatenate(parts)
         for parts in zip(*pieces, strict=True)
     )
-    return Schedule(client, dispatched, times, *run.in_flight(), **about)
+    spent = run.spent(float(times[-1]) if time is None else float(time))
+    return Schedule(client, dispatched, times, *run.in_flight(), **about, spent=spent)
 
 
 def _pieces(

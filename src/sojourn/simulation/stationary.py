@@ -11,6 +11,9 @@ other half, by itself a network of the same form, takes the remainder (probabili
 conquer); the probability of its total is a Fourier sum. Nothing depends on the tilt but speed.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln
@@ -38,6 +41,81 @@ def stationary_state(network: Network, random: np.random.Generator) -> IntArray:
     """
     counts = network.fleet.counts
     totals = _class_totals(network.loads, counts, network.concurrency, random)
+    return _spread_over_members(totals, counts, random)
+
+
+class Whereabouts(NamedTuple):
+    """Tasks of each client where they are, ``(n,)`` each; those at the server in no special order."""
+
+    served: IntArray
+    on_downlink: IntArray
+    on_uplink: IntArray
+    at_server: IntArray
+
+
+def stationary_whereabouts(network: Network, random: np.random.Generator) -> Whereabouts:
+    r"""Where the tasks are in steady state with links and server, drawn exactly.
+
+    .. math:: \pi(x, l, s) \propto \prod_i \rho_i^{x_i} \frac{\theta_i^{l_i}}{l_i!} \cdot \mu_s^{-s}
+
+    An update at the server is of client i with probability :math:`p_i`. Cost: O(k + n) for each try;
+    about as many tries as the square root of what the largest class holds of the variance.
+    """
+    fleet, n = network.fleet, network.size
+    counts, loads = fleet.counts, network.loads
+    zero = np.zeros(fleet.classes)
+    down = zero if fleet.downlink is None else network.routing * fleet.downlink
+    up = zero if fleet.uplink is None else network.routing * fleet.uplink
+    if network.server_rate is not None:
+        counts, loads = np.append(counts, 1), np.append(loads, 1.0 / network.server_rate)
+    theta = float(fleet.counts @ (down + up))
+    totals, links = _totals_and_links(loads, counts, theta, network.concurrency, random)
+    served = _spread_over_members(totals[: fleet.classes], fleet.counts, random)
+    on_links = np.zeros(2 * n, dtype=np.int64)
+    if links:
+        means = np.concatenate([fleet.expand(down), fleet.expand(up)])
+        on_links = random.multinomial(links, means / means.sum())
+    at_server = np.zeros(n, dtype=np.int64)
+    if network.server_rate is not None:
+        p = network.client_routing
+        at_server = random.multinomial(int(totals[-1]), p / p.sum())
+    return Whereabouts(served, on_links[:n], on_links[n:], at_server)
+
+
+def _totals_and_links(
+    loads: FloatArray, counts: IntArray, theta: float, tasks: int, random: np.random.Generator
+) -> tuple[IntArray, int]:
+    """Tasks of each class and on all links: one of these makes up what the others leave."""
+    if theta == 0.0:
+        return _class_totals(loads, counts, tasks, random), 0
+    gap = _free_gaps(loads, counts, tasks, theta)
+    log_mean = np.log(theta / loads.max()) + np.log1p(-float(gap[np.argmax(loads)]))
+    on_links = float(np.exp(log_mean))
+    mean = (1.0 - gap) / gap
+    variance = counts * mean * (1.0 + mean)
+    largest = int(np.argmax(variance))
+    if variance[largest] > on_links:
+        weight = _class_weight(gap, counts, largest)
+        others = np.arange(counts.size) != largest
+        while True:
+            totals = np.zeros(counts.size, dtype=np.int64)
+            totals[others] = random.negative_binomial(counts[others], gap[others])
+            links = int(random.poisson(on_links))
+            left = tasks - int(totals.sum()) - links
+            if left >= 0 and np.log1p(-random.random()) <= weight(left):
+                totals[largest] = left
+                return totals, links
+    peak = np.floor(on_links) * log_mean - gammaln(np.floor(on_links) + 1.0)
+    while True:
+        totals = random.negative_binomial(counts, gap)
+        left = tasks - int(totals.sum())
+        if left >= 0 and np.log1p(-random.random()) <= left * log_mean - gammaln(left + 1.0) - peak:
+            return totals, left
+
+
+def _spread_over_members(
+    totals: IntArray, counts: IntArray, random: np.random.Generator
+) -> IntArray:
     state = np.repeat(totals, counts)
     ends = np.cumsum(counts)
     for k in np.flatnonzero(counts > 1).tolist():
@@ -75,14 +153,19 @@ def _class_totals(
     return totals
 
 
-def _free_gaps(loads: FloatArray, counts: IntArray, tasks: int) -> FloatArray:
-    """``1 - rho_i z`` at the z where independent geometric variables have sum ``tasks`` on average."""
+def _free_gaps(loads: FloatArray, counts: IntArray, tasks: int, theta: float = 0.0) -> FloatArray:
+    """``1 - rho_i z`` at the z where independent geometric variables have sum ``tasks`` on average.
+
+    A Poisson variable of mean ``theta`` z counts too.
+    """
     relative = loads / loads.max()
     below = 1.0 - relative
+    links = theta / loads.max()
 
     def excess(log_epsilon: float) -> float:
         gap = below + relative * np.exp(log_epsilon)
-        return float(np.log(counts @ ((1.0 - gap) / gap)) - np.log(tasks))
+        on_links = links * -np.expm1(log_epsilon)
+        return float(np.log(counts @ ((1.0 - gap) / gap) + on_links) - np.log(tasks))
 
     lowest = np.log(0.5 / (1.0 + tasks))
     highest = -1e-12
@@ -94,20 +177,26 @@ def _free_gaps(loads: FloatArray, counts: IntArray, tasks: int) -> FloatArray:
 def _fill_largest(
     gap: FloatArray, counts: IntArray, tasks: int, largest: int, random: np.random.Generator
 ) -> IntArray:
-    count, log_ratio = int(counts[largest]), np.log1p(-gap[largest])
+    weight = _class_weight(gap, counts, largest)
     others = np.arange(counts.size) != largest
-
-    def log_weight(total: int) -> float:
-        return float(gammaln(count + total) - gammaln(total + 1.0) + total * log_ratio)
-
-    peak = log_weight(int((count - 1) * (1.0 - gap[largest]) / gap[largest]))
     while True:
         totals = np.zeros(counts.size, dtype=np.int64)
         totals[others] = random.negative_binomial(counts[others], gap[others])
         left = tasks - int(totals.sum())
-        if left >= 0 and np.log1p(-random.random()) <= log_weight(left) - peak:
+        if left >= 0 and np.log1p(-random.random()) <= weight(left):
             totals[largest] = left
             return totals
+
+
+def _class_weight(gap: FloatArray, counts: IntArray, k: int) -> Callable[[int], float]:
+    """The log probability of a total of class ``k``, relative to the most probable one."""
+    count, log_ratio = int(counts[k]), np.log1p(-gap[k])
+
+    def log_weight(total: int) -> float:
+        return float(gammaln(count + total) - gammaln(total + 1.0) + total * log_ratio)
+
+    peak = log_weight(int((count - 1) * (1.0 - gap[k]) / gap[k]))
+    return lambda total: log_weight(total) - peak
 
 
 def _draw_half(

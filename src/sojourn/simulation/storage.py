@@ -20,7 +20,7 @@ from sojourn.network import Network
 from sojourn.provenance import provenance
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.streams import Seed, seed_from_record, seed_record
-from sojourn.types import IntArray
+from sojourn.types import FloatArray, IntArray
 
 FORMAT = "sojourn-schedule-2"
 
@@ -73,6 +73,7 @@ class ScheduleWriter:
         scenario: Scenario,
         seed: Seed,
         horizon: float | None,
+        spent: FloatArray | None = None,
     ) -> None:
         """Add the tasks still in flight and how the schedule came about, and give it its name."""
         for name in _GROWING:
@@ -84,6 +85,8 @@ class ScheduleWriter:
             ("pending_dispatched", pending_dispatched),
         ):
             np.save(self._temporary / f"{name}.npy", values.astype(_ARRAYS[name]))
+        if spent is not None:
+            np.save(self._temporary / "spent.npy", spent)
         settings = {
             "format": FORMAT,
             "rounds": self._rounds,
@@ -153,6 +156,8 @@ def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidFile(f"{path / _SETTINGS}: the entry {error} is missing or wrong") from error
     if any(arrays[name].shape != (rounds,) for name in _GROWING):
         raise InvalidFile(f"{folder}: the arrays do not have the {rounds} rounds it should have")
+    if network.has_stations:
+        arrays["spent"] = _mapped(path / "spent.npy", "time")
     return {**arrays, "network": network, "scenario": scenario, "seed": seed, "horizon": horizon}
 
 

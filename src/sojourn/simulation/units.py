@@ -9,14 +9,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from sojourn.network import Network
+from sojourn.simulation.events import Times
 from sojourn.simulation.laws import ServiceLaw
 from sojourn.simulation.streams import Seed, generators, substreams
 from sojourn.types import FloatArray, IntArray
 
 OWN_BLOCK = 32
 """Numbers drawn at a time for a stream of a single client."""
-SERVICE = 1
-"""The place of service times among the generators of a run."""
+SERVICE, DOWNLINK, UPLINK, SERVER = 1, 4, 5, 6
+"""The places of times among the generators of a run."""
 
 
 class Units:
@@ -61,6 +62,11 @@ class Units:
         self.used: IntArray = np.zeros(rows, dtype=np.int64)
         self.filled: IntArray = np.zeros(rows, dtype=np.int64)
         self.refill()
+
+    @property
+    def times(self) -> Times:
+        """The numbers as the kernels take them."""
+        return Times(self.scale, self.row, self.values, self.used, self.filled, self.least)
 
     def refill(self) -> None:
         """Have at least ``least`` numbers ready in every row."""

@@ -1,0 +1,88 @@
+"""How long clients computed, received and sent in a simulated run, and what energy that took."""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from sojourn.energy import POWERS
+from sojourn.errors import InvalidInput
+from sojourn.simulation.schedule import Schedule
+from sojourn.types import FloatArray, IntArray
+
+
+def time_spent(schedule: Schedule) -> FloatArray:
+    """Time that each client spent computing, receiving and sending, shape ``(n, 3)``.
+
+    Tasks still under way count for what they took until the end. Cost: O(rounds), or O(n) where the
+    kernel has kept account.
+
+    >>> from sojourn.network import Fleet, Network
+    >>> from sojourn.simulation.simulate import simulate
+    >>> network = Network(Fleet([1.0, 2.0]), [0.5, 0.5], 1)
+    >>> time_spent(simulate(network, time=6.0, law="deterministic", seed=2)).sum()
+    np.float64(6.0)
+    """
+    n = schedule.network.size
+    if schedule.spent is not None:
+        return np.asarray(schedule.spent[:-1].reshape(3, n).T)
+    busy = np.zeros((n, 3))
+    busy[:, 0] = _computing(
+        schedule.client,
+        schedule.dispatched,
+        schedule.time,
+        schedule.pending_client,
+        schedule.pending_dispatched,
+        n,
+        schedule.duration,
+    )
+    return busy
+
+
+def energy_used(schedule: Schedule, *, server_power: float = 0.0) -> FloatArray:
+    """Energy that each client used over the run, shape ``(n,)``, then the server's.
+
+    As in `sojourn.energy.energy_per_round`, with the times that were simulated.
+    """
+    fleet = schedule.network.fleet
+    if not any(name in fleet.columns for name in POWERS):
+        raise InvalidInput(
+            f"the fleet tells no powers: give it one of the columns {', '.join(POWERS)}"
+        )
+    zero = np.zeros(fleet.classes)
+    compute, uplink, downlink, idle = (
+        fleet.expand(fleet.columns.get(name, zero)) for name in POWERS
+    )
+    spent = time_spent(schedule)
+    active = compute * spent[:, 0] + downlink * spent[:, 1] + uplink * spent[:, 2]
+    clients = active + idle * (schedule.duration - spent[:, 0])
+    at_server = 0.0 if schedule.spent is None else float(schedule.spent[-1])
+    return np.append(clients, server_power * at_server)
+
+
+@njit(cache=True, nogil=True)
+def _computing(
+    client: NDArray[np.int32],
+    dispatched: IntArray,
+    time: FloatArray,
+    pending_client: NDArray[np.int32],
+    pending_dispatched: IntArray,
+    clients: int,
+    end: float,
+) -> FloatArray:
+    """A task is served from when it was sent, or its client became free, whichever is later."""
+    busy = np.zeros(clients)
+    free = np.zeros(clients)
+    for t in range(client.size):
+        i = client[t]
+        sent = time[dispatched[t] - 1] if dispatched[t] else 0.0
+        busy[i] += time[t] - max(sent, free[i])
+        free[i] = time[t]
+    begun = np.full(clients, np.inf)
+    for j in range(pending_client.size):
+        i = pending_client[j]
+        sent = time[pending_dispatched[j] - 1] if pending_dispatched[j] else 0.0
+        begun[i] = min(begun[i], max(sent, free[i]))
+    for i in range(clients):
+        if begun[i] < end:
+            busy[i] += end - begun[i]
+    return busy

@@ -1,0 +1,64 @@
+"""What the runs of all kernels draw and count alike: targets, turns, rounds in pieces."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from sojourn.dispatch import intervals
+from sojourn.network import Network
+from sojourn.simulation import events
+from sojourn.simulation.alias import alias_table, routed_clients
+from sojourn.simulation.streams import Stream
+from sojourn.types import FloatArray, IntArray
+
+
+def until_full(size: int, further: Callable[[int], tuple[int, bool]]) -> tuple[int, bool]:
+    """Call ``further(written)`` until ``size`` rounds are written or the time is over."""
+    written, ended = 0, False
+    while written < size and not ended:
+        more, ended = further(written)
+        written += more
+    return written, ended
+
+
+def no_turns() -> events.Turns:
+    """For policies without turns."""
+    return events.Turns(np.zeros(0), np.zeros(0, dtype=np.int64))
+
+
+def turns(network: Network) -> events.Turns:
+    """Whose turn it is under `NeverQueue`, before any task is sent."""
+    apart = network.fleet.expand(intervals(network.fleet, network.concurrency))
+    return events.Turns(apart, np.zeros(network.size, dtype=np.int64))
+
+
+def routed_stream(network: Network, random: np.random.Generator) -> "Stream[np.uint32]":
+    """Clients drawn from the routing."""
+    table = alias_table(network)
+    return Stream(lambda size: routed_clients(table, random.random(size)))
+
+
+def shuffled_stream(network: Network, random: np.random.Generator) -> "Stream[np.uint32]":
+    """Clients in a fresh random order every n dispatches."""
+    order = np.arange(network.size, dtype=np.uint32)
+    position = np.zeros(1, dtype=np.int64)
+    return Stream(lambda size: _shuffle(order, position, random.random(size)))
+
+
+@njit(cache=True, nogil=True)
+def _shuffle(
+    order: NDArray[np.uint32], position: IntArray, uniforms: FloatArray
+) -> NDArray[np.uint32]:
+    """Clients in a fresh random order every n dispatches, one uniform number each."""
+    clients = np.empty(uniforms.size, dtype=np.uint32)
+    here = position[0]
+    for i in range(uniforms.size):
+        chosen = here + np.int64(uniforms[i] * (order.size - here))
+        clients[i] = order[chosen]
+        order[chosen] = order[here]
+        order[here] = clients[i]
+        here = (here + 1) % order.size
+    position[0] = here
+    return clients

@@ -1,0 +1,133 @@
+"""A simulation in progress of a network whose tasks travel, or queue at the server."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sojourn.dispatch import NeverQueue, Shuffled, Synchronous
+from sojourn.network import Network
+from sojourn.simulation import events, stations
+from sojourn.simulation.draws import no_turns, routed_stream, shuffled_stream, turns, until_full
+from sojourn.simulation.laws import ServiceLaw
+from sojourn.simulation.queues import empty_queues
+from sojourn.simulation.scenario import Scenario
+from sojourn.simulation.starts import first_journeys
+from sojourn.simulation.streams import BLOCK, Seed, Stream, generators, substreams
+from sojourn.simulation.units import DOWNLINK, SERVER, UPLINK, Units
+from sojourn.types import FloatArray, IntArray
+
+
+class StationRun:
+    """The kernel of `sojourn.simulation.stations`, and the random numbers still to use."""
+
+    def __init__(self, network: Network, scenario: Scenario, seed: Seed, *, code: int) -> None:
+        starting, _, dispatch, choosing = generators(seed, 4)
+        policy = scenario.policy
+        n, m = network.size, policy.in_flight(network)
+        cohorts = isinstance(policy, Synchronous)
+        self._code = code
+        self._needed = max(2, m) if cohorts else 2
+        self._queues = empty_queues(n + 1, m)
+        self._journeys = stations.no_journeys(n, m)
+        self._heap = events.empty_heap(m)
+        self._units = _StationUnits(network, scenario, seed, least=self._needed)
+        self._choices = Stream(choosing.random, block=max(BLOCK, m))
+        shuffled = isinstance(policy, Shuffled)
+        self._targets = (shuffled_stream if shuffled else routed_stream)(network, dispatch)
+        self._pool = np.arange(n, dtype=np.uint32)
+        self._turns = turns(network) if isinstance(policy, NeverQueue) else no_turns()
+        if cohorts:
+            return
+        clients, stages = first_journeys(network, scenario.start, m, starting)
+        if shuffled and scenario.start == "spread":
+            clients = self._targets.take(m).astype(np.int64)
+            travels = self._units.scale[n + clients] > 0.0
+            stages = np.where(travels, stations.DOWNLINK, stations.SERVICE).astype(np.uint8)
+        placed = 0
+        while placed < m:
+            self._units.refill()
+            state = self._queues, self._journeys, self._heap, self._units.times
+            placed = stations.place(*state, clients, stages, placed)
+        idle = np.setdiff1d(self._pool, clients.astype(np.uint32))
+        if self._turns.interval.size:
+            np.add.at(self._turns.sent, clients, 1)
+            idle = idle[np.argsort(self._turns.interval[idle], kind="stable")]  # a heap, sorted
+        self._pool[: idle.size] = idle
+        self._heap.state[2] = idle.size
+
+    def advance(
+        self,
+        limit: float,
+        done: int,
+        client: NDArray[np.int32],
+        sent: IntArray,
+        time: FloatArray,
+    ) -> tuple[int, bool]:
+        def further(start: int) -> tuple[int, bool]:
+            self._units.refill()
+            self._targets.ensure(1)
+            self._choices.ensure(self._needed)
+            cursor = np.array([self._targets.used, self._choices.used])
+            more, ended = stations.advance(
+                self._code,
+                self._queues,
+                self._journeys,
+                self._heap,
+                self._units.times,
+                self._pool,
+                self._turns,
+                self._targets.values,
+                self._choices.values,
+                cursor,
+                limit,
+                done + start,
+                client[start:],
+                sent[start:],
+                time[start:],
+            )
+            self._targets.used, self._choices.used = map(int, cursor)
+            return more, ended
+
+        return until_full(client.size, further)
+
+    def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
+        return stations.under_way(self._queues, self._journeys)
+
+    def spent(self, now: float) -> FloatArray:
+        """Time spent in every stage until ``now``: see `sojourn.simulation.stations`."""
+        return stations.spent_until(self._journeys, self._heap, now)
+
+
+class _StationUnits(Units):
+    """Times of service as in every run, then those of downlinks, uplinks and the server."""
+
+    def __init__(self, network: Network, scenario: Scenario, seed: Seed, *, least: int) -> None:
+        own, n, fleet = scenario.paired, network.size, network.fleet
+        super().__init__(
+            network,
+            scenario.laws,
+            work=scenario.work,
+            own=own,
+            block=max(BLOCK, least),
+            least=2 if own else least,
+            seed=seed,
+        )
+        rows = self.row.max() + 1
+        for place, times in ((DOWNLINK, fleet.downlink), (UPLINK, fleet.uplink)):
+            scale = np.zeros(n) if times is None else fleet.expand(times)
+            self.scale = np.append(self.scale, scale)
+            self.row = np.append(self.row, rows + (np.arange(n) if own else 0 * np.arange(n)))
+            more = substreams(seed, place, n) if own else [generators(seed, place + 1)[place]]
+            self._add(more, scenario.link_law)
+            rows += len(more)
+        self.scale = np.append(self.scale, 1.0 / (network.server_rate or np.inf))
+        self.row = np.append(self.row, rows)
+        self._add([generators(seed, SERVER + 1)[SERVER]], scenario.server_law)
+        self.refill()
+
+    def _add(self, random: list[np.random.Generator], law: ServiceLaw) -> None:
+        number = len(random)
+        self._random = [*self._random, *random]
+        self._laws = [*self._laws, *[law] * number]
+        self.values = np.vstack([self.values, np.empty((number, self.values.shape[1]))])
+        self.used = np.append(self.used, np.zeros(number, dtype=np.int64))
+        self.filled = np.append(self.filled, np.zeros(number, dtype=np.int64))
