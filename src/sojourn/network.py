@@ -139,6 +139,14 @@ class Fleet:
             **{name: values[index] for name, values in self.columns.items()},
         )
 
+    def with_rates(self, service_rates: ArrayLike) -> "Fleet":
+        """The same clients at other speeds, with their names and all their columns.
+
+        >>> Fleet([1.0, 2.0], uplink=[3.0, 4.0]).with_rates([5.0, 6.0]).columns["uplink"].tolist()
+        [3.0, 4.0]
+        """
+        return Fleet(service_rates, self.counts, self.names, **self.columns)
+
     def label(self, index: int) -> str:
         """What to call class ``index`` in a table."""
         name = "" if self.names is None else self.names[index]

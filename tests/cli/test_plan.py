@@ -121,3 +121,23 @@ def test_the_plan_file_tells_its_inputs(run, tmp_path):
     run("plan", "twenty", *("--concurrency", "9", "--routing", "balanced", "--out", "plan.toml"))
     inputs = sj.Plan.read(tmp_path / "plan.toml").provenance["inputs"]
     assert inputs == {"fleet": "twenty", "concurrency": 9, "routing": "balanced"}
+
+
+def test_energy_objectives_and_server(run, tmp_path):
+    fleet = tmp_path / "fleet.csv"
+    fleet.write_text(
+        "service_rate,count,uplink,power_compute,power_idle\n0.5,3,1.5,2,0.1\n2,2,0,5,0.1\n"
+    )
+    energy, both = (
+        json.loads(run("plan", str(fleet), "--json", "--server-rate", "3", *options).out)
+        for options in (
+            ("--objective", "energy", "--out", str(tmp_path / "plan.toml")),
+            ("--objective", "time-and-energy", "--rho", "0.2"),
+        )
+    )
+    assert energy["objective"] == "energy"
+    assert both["value"] >= 1.0
+    assert both["concurrency"] >= energy["concurrency"]
+    assert "server-rate = 3.0" in (tmp_path / "plan.toml").read_text()
+    refused = run("plan", str(fleet), "--rho", "0.2")
+    assert "--rho goes with the objective time-and-energy" in refused.error

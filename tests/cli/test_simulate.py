@@ -95,3 +95,23 @@ def test_mistakes_are_one_sentence(run, arguments, words):
     assert result.error.startswith("error: ")
     assert words in result.error
     assert result.error.count("\n") == 1
+
+
+def test_links_server_and_energy_beside_theory(run, tmp_path):
+    fleet = tmp_path / "fleet.csv"
+    fleet.write_text(
+        "service_rate,count,uplink,downlink,power_compute\n0.5,3,1.5,0.2,2\n2,2,0.1,0,5\n"
+    )
+    options = ["--concurrency", "6", "--server-rate", "2"]
+    result = json.loads(
+        run("simulate", str(fleet), *options, "--rounds", "5000", "--seed", "3", "--json").out
+    )
+    rows = [result["throughput"], result["energy"]]
+    rows += [row["mean_tasks"] for row in result["classes"]]
+    assert max(abs(row["z"]) for row in rows) < 4
+    assert "agree" in result["explanation"]
+    theory = json.loads(run("analyze", str(fleet), *options, "--json").out)
+    assert theory["throughput"] == pytest.approx(result["throughput"]["theory"])
+    assert theory["energy_per_round"]["value"] == pytest.approx(result["energy"]["theory"])
+    shown = run("analyze", str(fleet), *options).out
+    assert "on uplink" in shown and "the server, 2 updates" in shown

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from sojourn.bounds import LearningConstants, max_learning_rate, per_round_bound, per_time_bound
 from sojourn.cli import app
-from sojourn.cli.inputs import FleetArgument, printed
+from sojourn.cli.inputs import FleetArgument, ServerRateOption, printed
+from sojourn.energy import POWERS, energy_per_round
 from sojourn.inputs import read_constants, read_fleet, read_routing
 from sojourn.jackson import analyze as analyze_network
 from sojourn.network import Network
@@ -38,6 +39,7 @@ def analyze(
     ] = None,
     learning_rate: Annotated[float, typer.Option(help="eta in the bounds.")] = 0.01,
     rounds: Annotated[int, typer.Option(help="T in the bounds.")] = 1000,
+    server_rate: ServerRateOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Throughput, staleness and load of every client, exactly.
@@ -45,7 +47,7 @@ def analyze(
     Example: sojourn analyze three-clusters --concurrency 30 --routing balanced
     """
     clients = read_fleet(fleet)
-    network = Network(clients, read_routing(routing, clients), concurrency)
+    network = Network(clients, read_routing(routing, clients), concurrency, server_rate=server_rate)
     result: dict[str, Any] = {"fleet": fleet, "routing": routing, **_steady_state(network)}
     if constants is not None:
         result["bounds"] = _bounds(network, read_constants(constants), learning_rate, rounds)
@@ -62,14 +64,28 @@ def _steady_state(network: Network) -> dict[str, Any]:
         "routing": network.routing,
         "mean_tasks": analysis.mean_tasks,
         "mean_tasks_full": analysis.mean_tasks_full,
+        "relative_delay": analysis.relative_delay,
         "staleness": analysis.staleness,
         "utilization": analysis.utilization,
     }
+    if analysis.mean_on_downlink is not None and analysis.mean_on_uplink is not None:
+        columns |= {"on_downlink": analysis.mean_on_downlink, "on_uplink": analysis.mean_on_uplink}
+    stations: dict[str, Any] = {}
+    if network.server_rate is not None:
+        stations["server"] = {
+            "rate": network.server_rate,
+            "utilization": analysis.server_utilization,
+            "mean_updates": analysis.mean_at_server,
+        }
+    if any(name in fleet.columns for name in POWERS):
+        energy = energy_per_round(network)
+        stations["energy_per_round"] = {"value": energy.value, **energy.terms}
     return {
         "clients": network.size,
         "concurrency": network.concurrency,
         "throughput": analysis.throughput,
         "mean_staleness": network.concurrency - 1,
+        **stations,
         "classes": [
             {
                 "name": fleet.label(k),
@@ -106,7 +122,10 @@ def _show(result: dict[str, Any], console: Console) -> None:
         f"[bold]{escape(result['fleet'])}[/bold]: {result['clients']} clients, "
         f"{result['concurrency']} tasks in flight, {escape(result['routing'])} routing"
     )
-    headings = ("clients", "rate", "probability", "mean tasks", "staleness", "utilisation")
+    headings = ["clients", "rate", "probability", "mean tasks", "staleness", "utilisation"]
+    travels = "on_downlink" in result["classes"][0]
+    if travels:
+        headings[4:4] = ["on downlink", "on uplink"]
     table = Table("class", *headings, box=None, header_style="bold")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -117,6 +136,7 @@ def _show(result: dict[str, Any], console: Console) -> None:
             printed(row["service_rate"]),
             printed(row["routing"]),
             printed(row["mean_tasks"]),
+            *([printed(row["on_downlink"]), printed(row["on_uplink"])] if travels else []),
             printed(row["staleness"]),
             f"{row['utilization']:.1%}",
         )
@@ -128,6 +148,18 @@ def _show(result: dict[str, Any], console: Console) -> None:
         f"throughput {printed(result['throughput'])} rounds per unit of time; a task waits "
         f"{result['mean_staleness']} rounds on average, whatever the routing"
     )
+    if "server" in result:
+        server = result["server"]
+        console.print(
+            f"the server, {printed(server['rate'])} updates per unit of time, is busy "
+            f"{server['utilization']:.1%}; {printed(server['mean_updates'])} updates wait there or "
+            "are being made at the end of a round"
+        )
+    if "energy_per_round" in result:
+        parts = {name: value for name, value in result["energy_per_round"].items() if value}
+        total = parts.pop("value", 0.0)
+        terms = ", ".join(f"{name} {printed(value)}" for name, value in parts.items())
+        console.print(f"a round takes {printed(total)} units of energy: {terms}")
     if "bounds" in result:
         _show_bounds(result["bounds"], console)
 

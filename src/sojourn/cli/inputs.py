@@ -23,3 +23,12 @@ def printed(value: float) -> str:
     if not np.isfinite(value):
         return str(value)
     return f"{value:.4g}"
+
+
+ServerRateOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Updates per unit of time that the server can make, one after the other; it takes no "
+        "time if left out. Times on links are the fleet's columns downlink and uplink."
+    ),
+]

@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from sojourn.bounds import LearningConstants, max_learning_rate
 from sojourn.cli import app
-from sojourn.cli.inputs import FleetArgument, printed
+from sojourn.cli.inputs import FleetArgument, ServerRateOption, printed
 from sojourn.config import Table as Settings
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
 from sojourn.extensions import is_extension
@@ -23,16 +23,18 @@ from sojourn.inputs import DEFAULT_CONSTANTS, read_constants, read_fleet, read_r
 from sojourn.network import ROUTINGS, Fleet
 from sojourn.optimize import (
     OBJECTIVES,
+    Energy,
     Objective,
     PerRound,
     PerTime,
     Throughput,
+    TimeAndEnergy,
     TimeBudget,
     TimeToAccuracy,
     group_clients,
     objective_from_table,
 )
-from sojourn.planning import Plan, Prediction, frontier, plan as make_plan
+from sojourn.planning import Plan, Prediction, frontier, plan as make_plan, time_and_energy
 from sojourn.progress import steps
 from sojourn.provenance import provenance
 from sojourn.types import FloatArray
@@ -55,8 +57,8 @@ def plan(
         str,
         typer.Option(
             help="time-to-accuracy (--gradient-norm), time-budget (needs --time), per-time (H) or "
-            "per-round (G) (need --rounds), throughput (needs --concurrency), or yours as "
-            "module:Class."
+            "per-round (G) (need --rounds), throughput (needs --concurrency), energy or "
+            "time-and-energy (--rho) for a fleet with powers, or yours as module:Class."
         ),
     ] = "time-to-accuracy",
     gradient_norm: Annotated[
@@ -69,6 +71,14 @@ def plan(
             "--guaranteed", help="time-to-accuracy with a learning rate for which the bound holds."
         ),
     ] = False,
+    rho: Annotated[
+        float | None,
+        typer.Option(help="Weight of energy in time-and-energy, 0 to 1.", show_default="0.5"),
+    ] = None,
+    server_rate: ServerRateOption = None,
+    server_power: Annotated[
+        float | None, typer.Option(help="What the server draws, for energy.")
+    ] = None,
     time: Annotated[float | None, typer.Option(help="Units of time for time-budget.")] = None,
     rounds: Annotated[float | None, typer.Option(help="T for per-time and per-round.")] = None,
     concurrency: Annotated[
@@ -102,7 +112,8 @@ def plan(
     """
     console = Console()
     known = DEFAULT_CONSTANTS if constants is None else read_constants(constants)
-    wanted = _objective(objective, known, gradient_norm, guaranteed, time, rounds)
+    options = _Options(gradient_norm, guaranteed, time, rounds, rho, server_power)
+    wanted = _objective(objective, known, options)
     original = read_fleet(fleet)
     if clients is not None and original.size > MOST_LINES:
         raise InvalidInput(
@@ -114,12 +125,24 @@ def plan(
     grouping = None if group is None else group_clients(original, tolerance=group)
     planned = original if grouping is None else grouping.fleet
     with steps("planning") as step:
+        if isinstance(wanted, TimeAndEnergy):
+            wanted = time_and_energy(
+                planned,
+                known,
+                gradient_norm=wanted.gradient_norm,
+                energy_share=wanted.energy_share,
+                server_power=wanted.server_power,
+                concurrency=concurrency,
+                server_rate=server_rate,
+                progress=step,
+            )
         best = make_plan(
             planned,
             wanted,
             concurrency=concurrency,
             learning_rate=learning_rate,
             routing=None if routing is None else read_routing(routing, planned),
+            server_rate=server_rate,
             progress=step,
         )
     interrupted = best.provenance["inputs"].get("interrupted")
@@ -131,6 +154,7 @@ def plan(
             learning_rate=learning_rate,
             routing=None if routing is None else Path(routing).name,
             group=group,
+            server_rate=server_rate,
             interrupted=interrupted,
         ),
     )
@@ -161,29 +185,42 @@ def plan(
             console.print(f"written: {escape(str(path))}")
 
 
-def _objective(
-    name: str,
-    constants: LearningConstants,
-    gradient_norm: float | None,
-    guaranteed: bool,
-    time: float | None,
-    rounds: float | None,
-) -> Objective:
+class _Options(NamedTuple):
+    """What the objectives take, as given on the command line."""
+
+    gradient_norm: float | None
+    guaranteed: bool
+    time: float | None
+    rounds: float | None
+    rho: float | None
+    server_power: float | None
+
+
+def _objective(name: str, constants: LearningConstants, options: _Options) -> Objective:
+    gradient_norm, guaranteed, time, rounds, rho, server_power = options
     if is_extension(name):
-        options = {
+        given_options = {
             "gradient-norm": gradient_norm,
             "guaranteed": guaranteed or None,
             "time": time,
             "rounds": rounds,
+            "rho": rho,
+            "server-power": server_power,
         }
-        table = {key: value for key, value in options.items() if value is not None}
+        table = {key: value for key, value in given_options.items() if value is not None}
         return objective_from_table(
             Settings({"name": name, **table}, f"the objective {name}"), constants
         )
     if name not in OBJECTIVES:
         raise UnknownName("objective", name, OBJECTIVES)
     for option, given, goes_with in (
-        ("--gradient-norm", gradient_norm is not None, ("time-to-accuracy",)),
+        (
+            "--gradient-norm",
+            gradient_norm is not None,
+            ("time-to-accuracy", "energy", "time-and-energy"),
+        ),
+        ("--rho", rho is not None, ("time-and-energy",)),
+        ("--server-power", server_power is not None, ("energy", "time-and-energy")),
         ("--guaranteed", guaranteed, ("time-to-accuracy",)),
         ("--time", time is not None, ("time-budget",)),
         ("--rounds", rounds is not None, ("per-time", "per-round")),
@@ -192,10 +229,14 @@ def _objective(
             raise InvalidInput(
                 f"{option} goes with the objective {' or '.join(goes_with)}; this one is {name}"
             )
+    norm = DEFAULT_GRADIENT_NORM if gradient_norm is None else gradient_norm
     if name == "time-to-accuracy":
-        return TimeToAccuracy(
-            constants, DEFAULT_GRADIENT_NORM if gradient_norm is None else gradient_norm, guaranteed
-        )
+        return TimeToAccuracy(constants, norm, guaranteed)
+    if name == "energy":
+        return Energy(constants, norm, server_power=server_power or 0.0)
+    if name == "time-and-energy":
+        share = 0.5 if rho is None else rho
+        return TimeAndEnergy(constants, norm, server_power=server_power or 0.0, energy_share=share)
     if name == "throughput":
         return Throughput()
     if name == "time-budget":
@@ -264,6 +305,7 @@ def _comparison_table(comparison: dict[str, Prediction]) -> Table:
         "G": "per_round",
         "H": "per_time",
         "time to accuracy": "time_to_accuracy",
+        "energy per round": "energy_per_round",
     }
     shown = {
         heading: field
@@ -372,6 +414,7 @@ def _draw_frontier(plan: Plan, path: Path) -> None:
             fleet,
             plan.concurrency,
             penalty="staleness" if plan.concurrency > 1 else "routing",
+            server_rate=plan.network.server_rate,
             plan=plan,
             progress=step,
         )

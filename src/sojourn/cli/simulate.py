@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import printed
+from sojourn.cli.inputs import ServerRateOption, printed
+from sojourn.energy import energy_per_round
 from sojourn.errors import InvalidInput
 from sojourn.inputs import read_fleet, read_routing
 from sojourn.network import Fleet, Network
@@ -81,6 +82,13 @@ def simulate(
         str | None,
         typer.Option(help="stationary (default if routed) or spread: tasks dealt round-robin."),
     ] = None,
+    server_rate: ServerRateOption = None,
+    link_law: Annotated[
+        str, typer.Option(help="Law of the times on links; in the long run only means matter.")
+    ] = "exponential",
+    server_law: Annotated[
+        str, typer.Option(help="Law of the server's times; the theory is for exponential.")
+    ] = "exponential",
     work: Annotated[float, typer.Option(help="Service times are multiplied by this.")] = 1.0,
     warm_up: Annotated[int, typer.Option(help="Leave out this many first rounds.")] = 0,
     replicates: Annotated[
@@ -104,11 +112,18 @@ def simulate(
     from sojourn.simulation.scenario import Scenario
     from sojourn.simulation.simulate import simulate as simulate_network
 
-    network, fleet = _network(source, concurrency, routing)
+    network, fleet = _network(source, concurrency, routing, server_rate)
     service = _law(law, law_parameter or [], trace, fleet)
     chosen = as_policy(policy)
     begin = start or ("stationary" if chosen.routes else "spread")
-    scenario = Scenario(law=service, policy=chosen, start=begin, work=work)
+    scenario = Scenario(
+        law=service,
+        policy=chosen,
+        start=begin,
+        work=work,
+        link_law=link_law,
+        server_law=server_law,
+    )
     if rounds is None and time is None:
         rounds = DEFAULT_ROUNDS
     settings: dict[str, Any] = {
@@ -121,6 +136,7 @@ def simulate(
         "clients": network.size,
         "concurrency": network.concurrency,
         "law": scenario.law,
+        "server_law": str(scenario.server_law),
         "policy": chosen.name,
         "start": begin,
         "work": work,
@@ -147,20 +163,25 @@ def simulate(
         _show(result, Console())
 
 
-def _network(source: str, concurrency: int | None, routing: str | None) -> tuple[Network, Fleet]:
+def _network(
+    source: str, concurrency: int | None, routing: str | None, server_rate: float | None
+) -> tuple[Network, Fleet]:
     """What is to be simulated, and the whole fleet, whose classes a trace names."""
     if source.endswith(".toml"):
         from sojourn.planning import Plan
 
         plan = Plan.read(source)
         m = concurrency or plan.concurrency
+        rate = plan.network.server_rate if server_rate is None else server_rate
         if routing is None:
-            return replace(plan.network, concurrency=m), plan.fleet
-        return Network(plan.fleet, read_routing(routing, plan.fleet), m), plan.fleet
+            return replace(plan.network, concurrency=m, server_rate=rate), plan.fleet
+        p = read_routing(routing, plan.fleet)
+        return Network(plan.fleet, p, m, server_rate=rate), plan.fleet
     if concurrency is None:
         raise InvalidInput("a fleet needs --concurrency, the number of tasks in flight")
     fleet = read_fleet(source)
-    return Network(fleet, read_routing(routing or "uniform", fleet), concurrency), fleet
+    p = read_routing(routing or "uniform", fleet)
+    return Network(fleet, p, concurrency, server_rate=server_rate), fleet
 
 
 def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "tuple[ServiceLaw, ...]":
@@ -184,18 +205,21 @@ def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "tupl
 
 
 def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> dict[str, Any]:
-    theory = None
+    theory = energy = None
     if scenario.policy.routes:
         from sojourn.jackson import analyze
 
         fleet = network.fleet
-        slowed = Fleet(fleet.service_rates / scenario.work, fleet.counts, fleet.names)
-        theory = analyze(Network(slowed, network.routing, network.concurrency))
+        slowed = replace(network, fleet=fleet.with_rates(fleet.service_rates / scenario.work))
+        theory = analyze(slowed)
+        if found.energy is not None:
+            energy = energy_per_round(slowed).value
     return {
         "replicates": found.replicates,
         "rounds": _row(found.rounds, None),
         "time": _row(found.time, None),
         "throughput": _row(found.throughput, None if theory is None else theory.throughput),
+        **({} if found.energy is None else {"energy": _row(found.energy, energy)}),
         "classes": _classes(network, found, theory),
         "gradient": None
         if found.gradient is None
@@ -214,7 +238,7 @@ def _classes(
             "name": network.fleet.label(k),
             "count": int(network.fleet.counts[k]),
             "mean_tasks": _row(
-                found.mean_tasks, None if theory is None else theory.mean_tasks[k], k
+                found.mean_tasks, None if theory is None else theory.relative_delay[k], k
             ),
             "staleness": _row(found.staleness, None if theory is None else theory.staleness[k], k),
         }
@@ -235,11 +259,13 @@ def _row(found: "Estimate", theory: float | None, k: int | tuple[()] = ()) -> di
 def _explanation(result: dict[str, Any], warm_up: int) -> str:
     if "theory" not in result["throughput"]:
         return f"The theory is for routed dispatch; there is none to compare '{result['policy']}' with."
-    rows = [result["throughput"]]
+    rows = [result["throughput"], *([result["energy"]] if "energy" in result else [])]
     rows += [row[key] for row in result["classes"] for key in ("mean_tasks", "staleness")]
     scores = [abs(row["z"]) for row in rows if row.get("z") is not None]
     largest = max(scores, default=0.0)
     summary = f"the largest |z| of {len(scores)} comparisons is {largest:.1f}"
+    if result["law"] == "exponential" and result["server_law"] != "exponential":
+        return f"The theory is for a server with exponential times, not {result['server_law']}; {summary}."
     if result["law"] != "exponential":
         share = result["throughput"]["mean"] / result["throughput"]["theory"] - 1.0
         return (
@@ -291,6 +317,10 @@ def _show(result: dict[str, Any], console: Console) -> None:
         f"throughput {found} rounds per unit of time{beside}; {result['replicates']} replicates of "
         f"{result['rounds']['mean']:,.0f} rounds, {printed(result['time']['mean'])} units of time"
     )
+    if "energy" in result:
+        found, theory, score = _cells(result["energy"])
+        beside = f", in theory {theory} (z {score})" if "theory" in result["energy"] else ""
+        console.print(f"energy per round {found}{beside}")
     console.print(result["explanation"])
 
 

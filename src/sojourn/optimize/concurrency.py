@@ -32,12 +32,13 @@ def optimize_concurrency(
     objective: Objective,
     *,
     routing: ArrayLike | str | None = None,
+    server_rate: float | None = None,
     progress: Progress | None = None,
 ) -> Solution:
     r"""The concurrency that makes ``objective`` best, with the routing given or optimised at each.
 
     ``routing`` is a vector per class, a closed-form name, or ``None`` for the best at every
-    concurrency. The objective is taken to have one valley in :math:`m`: doubling until it has risen
+    concurrency; ``server_rate`` is that of the networks tried. The objective is taken to have one valley in :math:`m`: doubling until it has risen
     twice brackets it, golden section and a scan of the last few values finish. An open routing
     follows with one descent at each concurrency, from that of the nearest (first from square-root
     routing); at the concurrency found
@@ -63,7 +64,7 @@ def optimize_concurrency(
         raise InvalidInput(
             f"{objective.name} grows with every task in flight and has no best concurrency: give one"
         )
-    search = _Search(fleet, objective, routing, progress)
+    search = _Search(fleet, objective, routing, progress, server_rate)
     with threadpool_limits(limits=1, user_api="blas"):
         try:
             return search.run()
@@ -136,7 +137,9 @@ class _Search:
         objective: Objective,
         routing: ArrayLike | str | None,
         progress: Progress | None,
+        server_rate: float | None,
     ) -> None:
+        self._server_rate = server_rate
         self._fleet, self._objective, self._progress = fleet, objective, progress
         self._open = routing is None
         self._routing = named_routing(fleet, routing) if isinstance(routing, str) else routing
@@ -191,31 +194,38 @@ class _Search:
 
     def _first_network(self, m: int) -> Network:
         if not self._open:
-            return Network(self._fleet, self._routing, m)  # type: ignore[arg-type]
+            return self._network(self._routing, m)  # type: ignore[arg-type]
         if self.networks:
             nearest = min(self.networks, key=lambda other: abs(math.log(other / m)))
             return self._followed(self.networks[nearest], m)
         try:
-            return self._followed(Network(self._fleet, square_root_routing(self._fleet), m), m)
+            return self._followed(self._network(square_root_routing(self._fleet), m), m)
         except Unreachable:
-            return optimize_routing(self._fleet, m, self._objective).network
+            return self._all_starts(m).network
+
+    def _network(self, routing: ArrayLike, m: int) -> Network:
+        return Network(self._fleet, routing, m, server_rate=self._server_rate)
+
+    def _all_starts(self, m: int) -> Solution:
+        return optimize_routing(self._fleet, m, self._objective, server_rate=self._server_rate)
 
     def _followed(self, network: Network, m: int) -> Network:
         """One descent at ``m`` from a network's routing, or from what is least out of reach there."""
         fleet, start = network.fleet, network.routing
         floor = floor_of(self._objective)
+        following = {**FOLLOWING, "server_rate": self._server_rate}
         try:
-            ended = descend(fleet, m, self._objective, start, **FOLLOWING)
+            ended = descend(fleet, m, self._objective, start, **following)
         except Unreachable:
             if floor is None:
                 raise
-            start = descend(fleet, m, floor, start, **FOLLOWING).network.routing
-            ended = descend(fleet, m, self._objective, start, **FOLLOWING)
+            start = descend(fleet, m, floor, start, **following).network.routing
+            ended = descend(fleet, m, self._objective, start, **following)
         return replace(network, routing=ended.network.routing, concurrency=m)
 
     def _search_all(self, m: int) -> Solution:
         self._say(f"concurrency {m}, all starts")
-        found = self._full[m] = optimize_routing(self._fleet, m, self._objective)
+        found = self._full[m] = self._all_starts(m)
         # Symmetry breaking shows here only; what was found on the way is kept if it is better.
         self._tried.setdefault(m, math.inf)
         if found.value <= self._tried[m] * (1 + SAME_VALUE):

@@ -17,7 +17,7 @@ from sojourn.config import Table
 from sojourn.energy import RoundEnergy, round_energy
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.network import Network
-from sojourn.optimize.objectives import Evaluation
+from sojourn.optimize.objectives import OBJECTIVES, Evaluation
 from sojourn.types import FloatArray
 
 
@@ -150,3 +150,7 @@ class TimeAndEnergy(Energy):
             "best_energy": table.take("best-energy", float),
             "best_time": table.take("best-time", float),
         }
+
+
+OBJECTIVES["energy"] = Energy
+OBJECTIVES["time-and-energy"] = TimeAndEnergy

@@ -1,6 +1,7 @@
 """Similar clients as one class, for fleets with many distinct speeds."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,8 @@ def group_clients(fleet: Fleet, *, tolerance: float = 0.01) -> Grouping:
     r"""Clients whose speeds differ by less than ``tolerance``, relatively, as classes.
 
     Speeds are cut into equal steps of :math:`\log(1 + \text{tolerance})`; a group's rate is the one
-    that keeps its clients' total service time, the harmonic mean.
+    that keeps its clients' total service time, the harmonic mean. Clients with other links or powers
+    (cut into the same steps, zero by itself) are in another group; a group has the mean of these.
 
     >>> grouping = group_clients(Fleet([1.0, 1.001, 5.0]), tolerance=0.01)
     >>> grouping.fleet
@@ -44,8 +46,23 @@ def group_clients(fleet: Fleet, *, tolerance: float = 0.01) -> Grouping:
     """
     width = np.log1p(check_positive("tolerance", tolerance))
     logs = np.log(fleet.service_rates)
-    steps = np.floor((logs - logs.min()) / width).astype(np.int64)
-    _, group = np.unique(steps, return_inverse=True)
+    steps = [np.floor((logs - logs.min()) / width)]
+    steps += [_steps(values, width) for values in fleet.columns.values()]
+    _, group = np.unique(np.array(steps), axis=1, return_inverse=True)
     counts = np.bincount(group, weights=fleet.counts).round().astype(np.int64)
     rates = counts / np.bincount(group, weights=fleet.counts / fleet.service_rates)
-    return Grouping(fleet, Fleet(rates, counts), group.astype(np.int64), tolerance)
+    columns: dict[str, Any] = {
+        name: np.bincount(group, weights=fleet.counts * values) / counts
+        for name, values in fleet.columns.items()
+    }
+    return Grouping(fleet, Fleet(rates, counts, **columns), group.astype(np.int64), tolerance)
+
+
+def _steps(values: FloatArray, width: float) -> FloatArray:
+    """Numbers from zero up by step of their logarithm; zeros have one of their own."""
+    steps = np.full(values.size, -1.0)
+    positive = values > 0.0
+    if positive.any():
+        logs = np.log(values[positive])
+        steps[positive] = np.floor((logs - logs.min()) / width)
+    return steps

@@ -9,6 +9,7 @@ from sojourn.errors import UnknownName, Unreachable
 from sojourn.network import Fleet, Network, check_concurrency, square_root_routing, uniform_routing
 from sojourn.optimize.coarse import MANY_CLASSES, OUTLINE_CLASSES, outline, without_setters
 from sojourn.optimize.descent import Descent, adam, has_gradient, lbfgs
+from sojourn.optimize.energy import Energy
 from sojourn.optimize.exponent import search_along_exponent
 from sojourn.optimize.objectives import Objective, PerRound, TimeToAccuracy
 from sojourn.optimize.solution import Attempt, Solution
@@ -38,6 +39,7 @@ def optimize_routing(
     objective: Objective,
     *,
     method: Method = "lbfgs",
+    server_rate: float | None = None,
     progress: Progress | None = None,
 ) -> Solution:
     r"""The routing that makes ``objective`` best with ``concurrency`` tasks in flight.
@@ -49,7 +51,7 @@ def optimize_routing(
     the best of them descend on the fleet itself. An objective that tells no gradient is searched
     along the exponent of :math:`p_i \propto \mu_i^\alpha`, then class by class if they are few.
     ``method="adam"`` is the paper's single descent from the uniform vector, as a reference.
-    ``progress`` is told the name of every start. Interrupted (Ctrl-C) after its first descent, the
+    ``server_rate`` is that of the networks tried. ``progress`` is told the name of every start. Interrupted (Ctrl-C) after its first descent, the
     search gives the best until then. Cost: milliseconds for tens of clients, seconds for 100,000
     distinct speeds.
 
@@ -72,13 +74,14 @@ def optimize_routing(
     with threadpool_limits(limits=1, user_api="blas"):
         if method == "adam":
             start = next(closed_form_starts(fleet))
-            descent = adam(fleet, m, objective, uniform_routing(fleet))
+            descent = adam(fleet, m, objective, uniform_routing(fleet), server_rate=server_rate)
             return _solution(objective, [(start, descent)])
-        if not has_gradient(fleet, m, objective):
-            return _solution(objective, [search_along_exponent(fleet, m, objective)])
+        if not has_gradient(fleet, m, objective, server_rate=server_rate):
+            found = search_along_exponent(fleet, m, objective, server_rate=server_rate)
+            return _solution(objective, [found])
         ended: list[tuple[Start, Descent]] = []
         try:
-            ended.extend(_search(fleet, m, objective, progress))
+            ended.extend(_search(fleet, m, objective, progress, server_rate=server_rate))
         except KeyboardInterrupt:
             if not ended:
                 raise
@@ -91,6 +94,8 @@ def _search(
     concurrency: int,
     objective: Objective,
     progress: Progress | None,
+    *,
+    server_rate: float | None,
     **ending: Any,
 ) -> Iterator[tuple[Start, Descent]]:
     def descend(
@@ -100,7 +105,14 @@ def _search(
             if progress is not None:
                 progress(start.name)
             try:
-                descent = lbfgs(start.fleet, concurrency, objective, start.routing, **ending)
+                descent = lbfgs(
+                    start.fleet,
+                    concurrency,
+                    objective,
+                    start.routing,
+                    server_rate=server_rate,
+                    **ending,
+                )
             except Unreachable:
                 continue
             ended.append((start, descent))
@@ -109,12 +121,13 @@ def _search(
     many = fleet.classes >= MANY_CLASSES
     ended: list[tuple[Start, Descent]] = []
     if many:
-        yield from descend(_starts_by_outline(fleet, concurrency, objective, progress), ended)
+        outlined = _starts_by_outline(fleet, concurrency, objective, progress, server_rate)
+        yield from descend(outlined, ended)
     else:
         yield from descend(closed_form_starts(fleet), ended)
         yield from descend(pace_setter_starts(fleet, square_root_routing(fleet)), ended)
     if not ended:
-        yield from descend(_attainable_start(fleet, concurrency, objective), ended)
+        yield from descend(_attainable_start(fleet, concurrency, objective, server_rate), ended)
     best = _best(objective, ended)
     tried = {(start.place, start.number) for start, _ in ended}
     # Small fleets are searched to the next neighbour, large ones from a run of the outline down to
@@ -136,12 +149,17 @@ def _search(
 
 
 def _starts_by_outline(
-    fleet: Fleet, concurrency: int, objective: Objective, progress: Progress | None
+    fleet: Fleet,
+    concurrency: int,
+    objective: Objective,
+    progress: Progress | None,
+    server_rate: float | None,
 ) -> Iterator[Start]:
     """The best symmetric start as an outline of the fleet has it, and the best if it is better."""
     coarse = outline(fleet)
     try:
-        ending = {"tolerance": OUTLINE_TOLERANCE, "most_steps": OUTLINE_STEPS}
+        ending: dict[str, Any] = {"tolerance": OUTLINE_TOLERANCE, "most_steps": OUTLINE_STEPS}
+        ending["server_rate"] = server_rate
         ended = list(_search(coarse.fleet, concurrency, objective, progress, **ending))
     except Unreachable:
         return
@@ -154,13 +172,16 @@ def _starts_by_outline(
     yield from coarse.starts(best[0], best[1].network)
 
 
-def _attainable_start(fleet: Fleet, concurrency: int, objective: Objective) -> Iterator[Start]:
+def _attainable_start(
+    fleet: Fleet, concurrency: int, objective: Objective, server_rate: float | None
+) -> Iterator[Start]:
     """The routing of least noise and staleness, when an accuracy is out of reach of all others."""
     floor = floor_of(objective)
     if floor is None:
-        objective.evaluate(Network(fleet, square_root_routing(fleet), concurrency))
+        p = square_root_routing(fleet)
+        objective.evaluate(Network(fleet, p, concurrency, server_rate=server_rate))
         raise Unreachable(f"{objective.name} is not defined for any routing tried")
-    network = optimize_routing(fleet, concurrency, floor).network
+    network = optimize_routing(fleet, concurrency, floor, server_rate=server_rate).network
     try:
         objective.evaluate(network)
     except Unreachable as error:
@@ -173,7 +194,7 @@ def _attainable_start(fleet: Fleet, concurrency: int, objective: Objective) -> I
 
 def floor_of(objective: Objective) -> Objective | None:
     """What to minimise to get within reach of an objective that not every routing reaches."""
-    if isinstance(objective, TimeToAccuracy) and objective.learning_rate is not None:
+    if isinstance(objective, TimeToAccuracy | Energy) and objective.learning_rate is not None:
         return PerRound(objective.constants, objective.learning_rate, rounds=1e300)
     return None
 

@@ -34,7 +34,7 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "  { " + ", ".join(_item(key, value) for key, value in row.items()) + " },"
         for row in network["classes"]
     ]
-    head: dict[str, Any] = {"concurrency": network["concurrency"]}
+    head: dict[str, Any] = {key: value for key, value in network.items() if key != "classes"}
     if plan.learning_rate is not None:
         head["learning-rate"] = plan.learning_rate
     if plan.network.is_split and plan.fleet.names is not None:

@@ -61,6 +61,7 @@ def frontier(
     *,
     penalty: Penalty = "staleness",
     points: int = 25,
+    server_rate: float | None = None,
     plan: Plan | None = None,
     progress: Progress | None = None,
 ) -> Frontier:
@@ -72,7 +73,7 @@ def frontier(
     method of multipliers, each point begun from the last; several curves are followed, with and
     without pace-setters, and the lowest kept. Uniform, balanced and square-root routing, and
     ``plan`` if given, are marked. The curve is a single point where all clients are alike and nothing
-    is to be traded. ``progress`` is told of every point. Cost: some hundred short descents.
+    is to be traded. ``server_rate`` is that of the networks. ``progress`` is told of every point. Cost: some hundred short descents.
 
     >>> from sojourn.network import built_in_fleet
     >>> curve = frontier(built_in_fleet("three-clusters"), 30, points=5)
@@ -89,8 +90,9 @@ def frontier(
     if points < 2:
         raise InvalidInput(f"a frontier needs at least 2 points; {points} were asked for")
     with threadpool_limits(limits=1, user_api="blas"):
-        fastest = lbfgs(fleet, m, Throughput(), balanced_routing(fleet)).value
-        paths = _distinct([_Path(start, m, penalty) for start in _starts(fleet)])
+        balanced = balanced_routing(fleet)
+        fastest = lbfgs(fleet, m, Throughput(), balanced, server_rate=server_rate).value
+        paths = _distinct([_Path(start, m, penalty, server_rate) for start in _starts(fleet)])
         first = min(paths, key=lambda path: path.penalty)
         reached = [(first.state, first.network)]
         for target in _targets(first.log_throughput, math.log(CLOSEST * fastest), points):
@@ -99,7 +101,10 @@ def frontier(
             reached.append(_least(paths, target))
     throughput = np.array([state.throughput for state, _ in reached])
     least = np.array([_penalty(state, penalty) for state, _ in reached])
-    marked = {name: Network(fleet, named_routing(fleet, name), m) for name in ROUTINGS}
+    marked = {
+        name: Network(fleet, named_routing(fleet, name), m, server_rate=server_rate)
+        for name in ROUTINGS
+    }
     if plan is not None:
         marked["plan"] = plan.network
     return Frontier(
@@ -151,7 +156,10 @@ def _least(paths: list["_Path"], target: float) -> tuple[Penalties, Network]:
 class _Path:
     """One curve of local minima, followed from its unconstrained end towards greater throughput."""
 
-    def __init__(self, start: Start, concurrency: int, penalty: Penalty) -> None:
+    def __init__(
+        self, start: Start, concurrency: int, penalty: Penalty, server_rate: float | None
+    ) -> None:
+        self._server_rate = server_rate
         self._start, self._fleet = start, start.fleet
         self._concurrency, self._which = concurrency, penalty
         self._theta = np.log(start.routing)
@@ -173,7 +181,8 @@ class _Path:
         return math.log(self.state.throughput)
 
     def _measure(self, theta: FloatArray) -> Penalties:
-        return penalties(Network(self._fleet, softmax(self._fleet, theta), self._concurrency))
+        p = softmax(self._fleet, theta)
+        return penalties(Network(self._fleet, p, self._concurrency, server_rate=self._server_rate))
 
     def move_to(self, target: float) -> None:
         """The least penalty nearby with a log throughput of at least ``target``.
@@ -192,7 +201,9 @@ class _Path:
             total = math.log(value) + (force**2 - self._multiplier**2) / (2.0 * stiffness)
             return total, g / value - force * s.log_throughput_gradient
 
-        function = OverRoutings(self._fleet, self._concurrency, lagrangian)
+        function = OverRoutings(
+            self._fleet, self._concurrency, lagrangian, server_rate=self._server_rate
+        )
         for _ in range(MULTIPLIER_STEPS):
             self._theta = function.minimize(
                 self._theta, bounded=True, gtol=1e-8, ftol=1e-14, maxiter=300

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.bounds import max_learning_rate, penalties, per_round
+from sojourn.energy import POWERS, energy_per_round
 from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import analyze
 from sojourn.network import ROUTINGS, Fleet, Network, check_concurrency, named_routing
@@ -37,6 +38,7 @@ class Prediction:
     per_round: float | None
     per_time: float | None
     time_to_accuracy: float | None
+    energy_per_round: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +109,7 @@ class Plan:
             per_round=g,
             per_time=None if g is None else g / analysis.throughput,
             time_to_accuracy=value if isinstance(self.objective, TimeToAccuracy) else None,
+            energy_per_round=self._energy(network),
         )
 
     def _evaluate(self, network: Network) -> tuple[float, float | None]:
@@ -116,6 +119,12 @@ class Plan:
             return math.inf, self.learning_rate
         return evaluation.value, evaluation.learning_rate
 
+    def _energy(self, network: Network) -> float | None:
+        if not any(name in network.fleet.columns for name in POWERS):
+            return None
+        power = getattr(self.objective, "server_power", 0.0)
+        return energy_per_round(network, server_power=power).value
+
     def comparison(self) -> dict[str, Prediction]:
         """The plan beside uniform, balanced and square-root routing at the same concurrency.
 
@@ -123,7 +132,12 @@ class Plan:
         """
         rows = {
             name: self.predict(
-                Network(self.fleet, named_routing(self.fleet, name), self.concurrency)
+                Network(
+                    self.fleet,
+                    named_routing(self.fleet, name),
+                    self.concurrency,
+                    server_rate=self.network.server_rate,
+                )
             )
             for name in ROUTINGS
         }
@@ -157,11 +171,13 @@ def plan(
     concurrency: int | None = None,
     learning_rate: float | None = None,
     routing: ArrayLike | str | None = None,
+    server_rate: float | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The best way to drive ``fleet``: whatever is left ``None`` is optimised, jointly.
 
-    ``routing`` may be a closed-form name or a probability per client of each class. A learning rate
+    ``routing`` may be a closed-form name or a probability per client of each class; ``server_rate``
+    is the network's. A learning rate
     given here goes before the objective's; one above ``max_learning_rate`` is refused if the
     objective asks for a guarantee. For a fleet of many distinct speeds see ``group_clients``. An
     interrupted search (Ctrl-C) gives the best plan until then and says so in ``provenance``.
@@ -178,12 +194,16 @@ def plan(
     interrupted = False
     if routing is not None and concurrency is not None:
         vector = named_routing(fleet, routing) if isinstance(routing, str) else routing
-        network = Network(fleet, vector, concurrency)
+        network = Network(fleet, vector, concurrency, server_rate=server_rate)
     else:
         if concurrency is not None:
-            solution = optimize_routing(fleet, concurrency, wanted, progress=progress)
+            solution = optimize_routing(
+                fleet, concurrency, wanted, server_rate=server_rate, progress=progress
+            )
         else:
-            solution = optimize_concurrency(fleet, wanted, routing=routing, progress=progress)
+            solution = optimize_concurrency(
+                fleet, wanted, routing=routing, server_rate=server_rate, progress=progress
+            )
         network, interrupted = solution.network, solution.interrupted
     evaluation = wanted.evaluate(network)
     found = Plan(
@@ -196,6 +216,7 @@ def plan(
             concurrency=concurrency,
             learning_rate=learning_rate,
             routing=routing if isinstance(routing, str) else None,
+            server_rate=server_rate,
             interrupted=True if interrupted else None,
         ),
     )

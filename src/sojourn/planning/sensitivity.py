@@ -82,7 +82,13 @@ def _value(plan: Plan, fleet: Fleet | None, routing: FloatArray) -> float | None
         return None
     start = routing / (fleet.counts @ routing)
     try:
-        return descend(fleet, plan.concurrency, plan.objective, start).value
+        return descend(
+            fleet,
+            plan.concurrency,
+            plan.objective,
+            start,
+            server_rate=plan.network.server_rate,
+        ).value
     except Unreachable:
         return None
 
@@ -93,12 +99,16 @@ def _without_one(fleet: Fleet, routing: FloatArray, k: int) -> tuple[Fleet | Non
     counts = fleet.counts.copy()
     counts[k] -= 1
     left = counts > 0
-    return Fleet(fleet.service_rates[left], counts[left]), routing[left]
+    kept = np.flatnonzero(left)
+    return fleet.select(kept, counts[kept]), routing[kept]
 
 
 def _one_twice_as_fast(fleet: Fleet, routing: FloatArray, k: int) -> tuple[Fleet, FloatArray]:
     counts = np.append(fleet.counts, 1)
     counts[k] -= 1
-    rates = np.append(fleet.service_rates, 2.0 * fleet.service_rates[k])
-    left = counts > 0
-    return Fleet(rates[left], counts[left]), np.append(routing, routing[k])[left]
+    kept = np.flatnonzero(counts > 0)
+    classes = np.append(np.arange(fleet.classes), k)[kept]
+    changed = fleet.select(classes, counts[kept])
+    rates = changed.service_rates.copy()
+    rates[-1] *= 2.0
+    return changed.with_rates(rates), np.append(routing, routing[k])[kept]

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from sojourn.config import Table
 from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
@@ -193,8 +195,10 @@ def _routed(routing: str | list[Any], fleet: Fleet) -> Network:
             problem = UnknownName("routing", routing, ROUTINGS)
             raise InvalidInput(f"{problem} Or name a plan file: plan.toml.")
         return Network(fleet, named_routing(fleet, routing), fleet.size)
-    if len(routing) == fleet.size:
-        fleet = Fleet(fleet.expand(fleet.service_rates))
+    if len(routing) == fleet.size and fleet.size > fleet.classes:
+        parents = np.repeat(np.arange(fleet.classes), fleet.counts)
+        each = fleet.select(parents, np.ones(fleet.size))
+        return Network(each, routing, fleet.size, parents=parents)
     return Network(fleet, routing, fleet.size)
 
 
