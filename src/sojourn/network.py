@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from sojourn.checks import check_number
 from sojourn.config import Table
+from sojourn.devices import DEVICES
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import replacing
 from sojourn.fleetcolumns import OPTIONAL_COLUMNS, checked_column
@@ -415,7 +416,9 @@ def built_in_fleet(name: str) -> Fleet:
     """A fleet of the paper by name, to try things on without a file.
 
     ``three-clusters`` (section 4.3: ten clients each at 0.01, 0.1 and 1), ``twenty`` (section 3.3:
-    :math:`\\mu_i = e^{i/100}`) and ``fifty`` (section 4.2: the same law, 50 clients).
+    :math:`\\mu_i = e^{i/100}`) and ``fifty`` (section 4.2: the same law, 50 clients). And real
+    devices, from published figures (`sojourn.devices`): ``flash-phones``, ``jetson`` and
+    ``ai-benchmark-phones``.
 
     >>> built_in_fleet("three-clusters")
     Fleet(30 clients in 3 classes, rates 0.01 to 1)
@@ -532,4 +535,5 @@ BUILT_IN_FLEETS = {
     ),
     "twenty": Fleet(np.exp(np.arange(1, 21) / 100)),
     "fifty": Fleet(np.exp(np.arange(1, 51) / 100)),
+    **{name: Fleet(rates, counts, names) for name, (rates, counts, names) in DEVICES.items()},
 }

@@ -1,9 +1,13 @@
 """The steady state of a network in the paper's terms."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
+from sojourn.errors import InvalidInput
+from sojourn.jackson.approximate import approximate_occupancy
 from sojourn.jackson.occupancy import link_times, occupancy
 from sojourn.jackson.steady_state import Engine, steady_state
 from sojourn.network import Fleet, Network
@@ -37,6 +41,8 @@ class Analysis:
     r"""Updates at the server at the end of a round, :math:`E[X_s]`."""
     mean_at_server_full: float = 0.0
     """Updates at the server at any time."""
+    is_exact: bool = True
+    """False for service times that are not exponential: then an approximation."""
 
     @property
     def mean_on_links(self) -> FloatArray | None:
@@ -59,14 +65,29 @@ class Analysis:
     def __repr__(self) -> str:
         busiest = self.utilization.max()
         server = f", server {self.server_utilization:.1%}" if self.network.server_rate else ""
+        kind = "" if self.is_exact else "approximate "
         return (
-            f"Analysis(throughput {self.throughput:.6g}, staleness {self.staleness.min():.4g} to "
+            f"Analysis({kind}throughput {self.throughput:.6g}, staleness {self.staleness.min():.4g} to "
             f"{self.staleness.max():.4g} rounds, busiest client {busiest:.1%} busy{server})"
         )
 
 
-def analyze(network: Network, *, engine: Engine = "auto") -> Analysis:
-    r"""Exact steady state of ``network``.
+class Variable(Protocol):
+    """A law of service times whose variability is known."""
+
+    @property
+    def scv(self) -> float:
+        """Squared coefficient of variation: variance over squared mean."""
+
+
+def analyze(
+    network: Network,
+    *,
+    engine: Engine = "auto",
+    law: Variable | Sequence[Variable] | None = None,
+    server_law: Variable | None = None,
+) -> Analysis:
+    r"""Steady state of ``network``: exact for exponential service times, the default.
 
     .. math::
 
@@ -78,6 +99,10 @@ def analyze(network: Network, *, engine: Engine = "auto") -> Analysis:
     Paper: Proposition 2.1 (4), Theorem 3.1 (6) and (8), Proposition 4.1 (12); links and server are
     not in the paper.
 
+    With a ``law`` (or one per class of the whole fleet) or a ``server_law`` whose squared coefficient
+    of variation ``scv`` is not 1, the result is Reiser's approximation, says ``is_exact`` False, and
+    costs O(km): see ``sojourn.jackson.approximate``.
+
     >>> from sojourn.network import Fleet, balanced_routing
     >>> fleet = Fleet([1.0, 2.0])
     >>> analyze(Network(fleet, balanced_routing(fleet), concurrency=3))
@@ -86,7 +111,13 @@ def analyze(network: Network, *, engine: Engine = "auto") -> Analysis:
     >>> analyze(Network(fleet, balanced_routing(fleet), concurrency=3, server_rate=4.0))
     Analysis(throughput 1.34065, staleness 1.411 to 2.295 rounds, busiest client 44.7% busy, server 33.5%)
     """
-    tasks = occupancy(network, engine=engine)
+    scv = _variabilities(network, law)
+    server_scv = 1.0 if server_law is None else server_law.scv
+    is_exact = bool(np.all(scv == 1.0)) and server_scv == 1.0
+    if is_exact:
+        tasks = occupancy(network, engine=engine)
+    else:
+        tasks = approximate_occupancy(network, scv, server_scv=server_scv)
     downlink, uplink = _shares_of_links(network.fleet, tasks.mean_on_links)
     return Analysis(
         network=network,
@@ -99,7 +130,27 @@ def analyze(network: Network, *, engine: Engine = "auto") -> Analysis:
         mean_on_uplink=uplink,
         mean_at_server=tasks.mean_at_server,
         mean_at_server_full=tasks.mean_at_server_full,
+        is_exact=is_exact,
     )
+
+
+def _variabilities(network: Network, law: Variable | Sequence[Variable] | None) -> FloatArray:
+    """Squared coefficients of variation of every class."""
+    if law is None:
+        return np.ones(network.fleet.classes)
+    laws = list(law) if isinstance(law, Sequence) else [law]
+    wholes = int(network.parents[-1]) + 1
+    if len(laws) not in (1, wholes):
+        raise InvalidInput(
+            f"there must be one law for all clients or one for every class of the fleet, which has "
+            f"{wholes}; there are {len(laws)}"
+        )
+    scv = np.array([one.scv for one in laws])
+    if not np.all(np.isfinite(scv)):
+        raise InvalidInput(
+            "a law of infinite variance has no steady state that is known, not even approximately"
+        )
+    return scv[network.parents] if scv.size > 1 else np.full(network.fleet.classes, scv[0])
 
 
 def _shares_of_links(

@@ -31,6 +31,7 @@ class ServiceLaw(Protocol):
 class _Row(NamedTuple):
     draw: Draw
     defaults: Mapping[str, float]
+    scv: Callable[..., float]
     above: float = 0.0
     whole: bool = False
 
@@ -43,28 +44,34 @@ def _hyperexponential(random: np.random.Generator, size: int, scv: float) -> Flo
 
 # Each row draws ``size`` times of mean 1; its parameter must lie above ``above``.
 _LAWS: Mapping[str, _Row] = {
-    "exponential": _Row(lambda random, size: random.standard_exponential(size), {}),
-    "deterministic": _Row(lambda random, size: np.ones(size), {}),
+    "exponential": _Row(lambda random, size: random.standard_exponential(size), {}, lambda: 1.0),
+    "deterministic": _Row(lambda random, size: np.ones(size), {}, lambda: 0.0),
     "lognormal": _Row(
         lambda random, size, sigma: random.lognormal(-sigma * sigma / 2.0, sigma, size),
         {"sigma": 1.0},
+        lambda sigma: math.expm1(sigma * sigma),
     ),
     "gamma": _Row(
-        lambda random, size, shape: random.standard_gamma(shape, size) / shape, {"shape": 0.5}
+        lambda random, size, shape: random.standard_gamma(shape, size) / shape,
+        {"shape": 0.5},
+        lambda shape: 1.0 / shape,
     ),
     "erlang": _Row(
         lambda random, size, stages: random.standard_gamma(stages, size) / stages,
         {"stages": 2},
+        lambda stages: 1.0 / stages,
         whole=True,
     ),
-    "hyperexponential": _Row(_hyperexponential, {"scv": 4.0}, above=1.0),
+    "hyperexponential": _Row(_hyperexponential, {"scv": 4.0}, lambda scv: scv, above=1.0),
     "weibull": _Row(
         lambda random, size, shape: random.weibull(shape, size) / math.gamma(1.0 + 1.0 / shape),
         {"shape": 0.5},
+        lambda shape: math.gamma(1.0 + 2.0 / shape) / math.gamma(1.0 + 1.0 / shape) ** 2 - 1.0,
     ),
     "pareto": _Row(
         lambda random, size, shape: (1.0 + random.pareto(shape, size)) * ((shape - 1.0) / shape),
         {"shape": 2.5},
+        lambda shape: 1.0 / (shape * (shape - 2.0)) if shape > 2.0 else math.inf,
         above=1.0,
     ),
 }
@@ -117,6 +124,11 @@ class Law:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "parameters", tuple(values.items()))
 
+    @property
+    def scv(self) -> float:
+        """Squared coefficient of variation: the variance, the mean being 1."""
+        return float(_LAWS[self.name].scv(**dict(self.parameters)))
+
     def sample(self, random: np.random.Generator, size: int) -> FloatArray:
         """``size`` service times of mean 1."""
         return _LAWS[self.name].draw(random, size, **dict(self.parameters))
@@ -153,6 +165,11 @@ class Trace:
     @property
     def name(self) -> str:
         return "trace"
+
+    @property
+    def scv(self) -> float:
+        """Squared coefficient of variation of the durations."""
+        return float(np.var(self.durations)) / self.mean**2
 
     def sample(self, random: np.random.Generator, size: int) -> FloatArray:
         """``size`` of the durations, divided by their mean."""

@@ -1,0 +1,69 @@
+"""Service times that are not exponential: Reiser's approximation against simulation."""
+
+import numpy as np
+import pytest
+
+from sojourn.errors import InvalidInput
+from sojourn.jackson import analyze, occupancy
+from sojourn.jackson.approximate import approximate_occupancy
+from sojourn.network import Fleet, Network
+from sojourn.simulation.laws import Law, Trace
+from sojourn.simulation.simulate import simulate
+
+LAWS = [Law("deterministic"), Law("lognormal"), Law("erlang"), Law("erlang", stages=4)]
+
+
+def random_network(seed: int) -> Network:
+    random = np.random.default_rng(seed)
+    k = int(random.integers(2, 6))
+    fleet = Fleet(np.exp(random.normal(0.0, 1.0, k)), random.integers(1, 6, k))
+    weights = fleet.service_rates ** random.uniform(0.0, 1.2)
+    tasks = int(random.integers(2, 3 * fleet.size))
+    return Network(fleet, weights / (fleet.counts @ weights), tasks)
+
+
+def test_with_exponential_times_it_is_exact() -> None:
+    fleet = Fleet([0.5, 2.0, 3.0], counts=[2, 1, 4], downlink=[1.0, 0.0, 0.5], uplink=[0, 2, 1])
+    for rate in (None, 1.7):
+        network = Network(fleet, [0.1, 0.2, 0.15], 9, server_rate=rate)
+        found, exact = approximate_occupancy(network, np.ones(3)), occupancy(network)
+        assert found.throughput == pytest.approx(exact.throughput, rel=1e-12)
+        for name in ("mean_tasks", "mean_on_links", "mean_tasks_full", "mean_on_links_full"):
+            np.testing.assert_allclose(getattr(found, name), getattr(exact, name), rtol=1e-12)
+        assert found.mean_at_server == pytest.approx(exact.mean_at_server, rel=1e-12)
+    assert analyze(network, law=Law("exponential")).is_exact
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_throughput_is_near_that_of_simulation(law: Law) -> None:
+    """Within 3 % for times that vary less than exponential ones; rarely beyond for lognormal ones."""
+    errors, of_the_exact = [], []
+    for seed in range(30):
+        network = random_network(seed)
+        found = analyze(network, law=law)
+        assert not found.is_exact
+        total = float(network.fleet.counts @ found.relative_delay)
+        assert total == pytest.approx(network.concurrency - 1)
+        simulated = simulate(network, rounds=300_000, law=law, seed=seed).throughput(warm_up=20_000)
+        errors.append(abs(found.throughput / simulated - 1.0))
+        of_the_exact.append(abs(analyze(network).throughput / simulated - 1.0))
+    assert np.mean(errors) < 0.3 * np.mean(of_the_exact)
+    assert np.sort(errors)[27 if law.scv > 1.0 else 29] < 0.03, np.round(errors, 4)
+    assert max(errors) < 0.05
+
+
+@pytest.mark.parametrize("law", [*LAWS, Law("gamma"), Law("weibull"), Law("hyperexponential")])
+def test_variability_is_that_of_the_sample(law: Law) -> None:
+    sample = law.sample(np.random.default_rng(1), 2_000_000)
+    assert law.scv == pytest.approx(sample.var(), rel=0.1, abs=1e-12)
+
+
+def test_laws_by_class() -> None:
+    network = random_network(1)
+    laws = [Law("deterministic")] * (network.fleet.classes - 1) + [Trace([1.0, 3.0])]
+    assert laws[-1].scv == pytest.approx(0.25)
+    assert analyze(network, law=laws).throughput > analyze(network).throughput
+    with pytest.raises(InvalidInput, match="one law for all clients or one for every class"):
+        analyze(network, law=laws[:1] * (network.fleet.classes + 1))
+    with pytest.raises(InvalidInput, match="infinite variance"):
+        analyze(network, law=Law("pareto", shape=1.5))
