@@ -11,13 +11,15 @@ from sojourn.errors import InvalidFile, UnknownName
 from sojourn.fleetcolumns import LARGEST_ENTRY, OPTIONAL_COLUMNS, outside
 from sojourn.types import FloatArray
 
-COLUMNS = ("service_rate", "count", "name", *OPTIONAL_COLUMNS)
+COLUMNS = ("service_rate", "count", "name", "law", *OPTIONAL_COLUMNS)
 
 
 def read_columns(
     path: str | os.PathLike[str],
-) -> tuple[FloatArray, FloatArray | None, list[str] | None, dict[str, FloatArray]]:
-    """Service rates, counts, names and optional columns of a CSV file, where there is a column."""
+) -> tuple[
+    FloatArray, FloatArray | None, list[str] | None, list[str] | None, dict[str, FloatArray]
+]:
+    """Service rates, counts, names, laws and optional columns of a CSV file, where there are."""
     where = str(path)
     header, columns, lines = _read_rows(where)
     rates = _numbers(columns["service_rate"], lines, "service_rate", where)
@@ -33,7 +35,10 @@ def read_columns(
         good = np.ones(values.size, dtype=np.bool_)
         good[outside(values)] = False
         _check(values, good, lines, f"{name} must lie between 0 and {LARGEST_ENTRY:g}", where)
-    return rates, counts, columns.get("name"), optional
+    for line, law in zip(lines, columns.get("law", []), strict="law" in columns):
+        if not law:
+            raise InvalidFile(f"{where}, line {line}: the law is missing, such as exponential")
+    return rates, counts, columns.get("name"), columns.get("law"), optional
 
 
 def _read_rows(where: str) -> tuple[list[str], dict[str, list[str]], list[int]]:

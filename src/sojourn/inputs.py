@@ -11,6 +11,7 @@ from sojourn.bounds import LearningConstants
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.network import BUILT_IN_FLEETS, ROUTINGS, Fleet, Network, built_in_fleet, named_routing
+from sojourn.simulation.laws import fleet_laws
 from sojourn.types import FloatArray
 
 DEFAULT_CONSTANTS = LearningConstants(
@@ -27,7 +28,12 @@ def read_fleet(text: str, folder: Path | None = None) -> Fleet:
     """
     path = _located(text, folder)
     if path.is_file() or path.suffix == ".csv":
-        return Fleet.from_csv(path)
+        fleet = Fleet.from_csv(path)
+        try:
+            fleet_laws(fleet)
+        except InvalidInput as error:
+            raise InvalidFile(f"{path}: {error}") from error
+        return fleet
     if text in BUILT_IN_FLEETS:
         return built_in_fleet(text)
     raise InvalidFile(

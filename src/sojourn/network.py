@@ -38,6 +38,8 @@ class Fleet:
     ``downlink`` and ``uplink`` (optional) are the mean times that a task takes to a client and its
     update back; the powers (optional) are what a client draws while it computes, sends, receives
     and does not compute, for ``energy_per_round``. All have one entry per class, zero or more.
+    ``law`` (optional) is the law of each class's service times in words, such as
+    ``"lognormal(sigma=0.5)"``, for simulations that are given none.
 
     >>> fleet = Fleet([0.01, 0.1, 1.0], counts=[10, 10, 10])
     >>> fleet.size, fleet.total_rate
@@ -53,6 +55,7 @@ class Fleet:
     power_uplink: FloatArray | None = None
     power_downlink: FloatArray | None = None
     power_idle: FloatArray | None = None
+    law: tuple[str, ...] | None = None
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class Fleet:
         power_uplink: ArrayLike | None = None,
         power_downlink: ArrayLike | None = None,
         power_idle: ArrayLike | None = None,
+        law: Sequence[str] | None = None,
     ) -> None:
         rates = _positive_vector("service_rates", service_rates)
         if rates.min() < SLOWEST or rates.max() > FASTEST:
@@ -88,6 +92,12 @@ class Fleet:
                 f"names must have one entry per class: {rates.size} service rates were given, "
                 f"and {len(names)} names"
             )
+        if law is not None and len(law) != rates.size:
+            raise InvalidInput(
+                f"law must have one entry per class: {rates.size} service rates were given, and "
+                f"{len(law)} laws"
+            )
+        object.__setattr__(self, "law", None if law is None else tuple(map(str, law)))
         rates.setflags(write=False)
         whole.setflags(write=False)
         object.__setattr__(self, "service_rates", rates)
@@ -137,6 +147,7 @@ class Fleet:
             self.service_rates[index],
             self.counts[index] if counts is None else counts,
             names,
+            law=None if self.law is None else [self.law[k] for k in index.tolist()],
             **{name: values[index] for name, values in self.columns.items()},
         )
 
@@ -146,7 +157,7 @@ class Fleet:
         >>> Fleet([1.0, 2.0], uplink=[3.0, 4.0]).with_rates([5.0, 6.0]).columns["uplink"].tolist()
         [3.0, 4.0]
         """
-        return Fleet(service_rates, self.counts, self.names, **self.columns)
+        return Fleet(service_rates, self.counts, self.names, law=self.law, **self.columns)
 
     def label(self, index: int) -> str:
         """What to call class ``index`` in a table."""
@@ -167,6 +178,7 @@ class Fleet:
             and np.array_equal(self.service_rates, other.service_rates)
             and np.array_equal(self.counts, other.counts)
             and self.names == other.names
+            and self.law == other.law
             and self.columns.keys() == other.columns.keys()
             and all(np.array_equal(v, other.columns[k]) for k, v in self.columns.items())
         )
@@ -178,14 +190,14 @@ class Fleet:
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> "Fleet":
-        """Read columns ``service_rate`` and, optionally, ``count``, ``name``, links and powers.
+        """Read columns ``service_rate`` and, optionally, ``count``, ``name``, ``law``, links, powers.
 
         Any other column, an empty file or a value that is not a number raises ``InvalidFile``
         with the line it stands on.
         """
-        rates, counts, names, optional = read_columns(path)
+        rates, counts, names, law, optional = read_columns(path)
         try:
-            return cls(rates, counts, names, **optional)
+            return cls(rates, counts, names, law=law, **optional)
         except InvalidInput as error:
             raise InvalidFile(f"{path}: {error}") from error
 
@@ -195,10 +207,12 @@ class Fleet:
             writer = csv.writer(f)
             named = self.names is not None
             columns = self.columns
-            writer.writerow(["service_rate", "count", *(["name"] if named else []), *columns])
+            head = ["service_rate", "count", *(["name"] if named else []), *columns]
+            writer.writerow([*head, *(["law"] if self.law is not None else [])])
             for k in range(self.classes):
                 row = [repr(float(self.service_rates[k])), int(self.counts[k])]
                 optional = [repr(float(values[k])) for values in columns.values()]
+                optional += [] if self.law is None else [self.law[k]]
                 writer.writerow([*row, *([self.label(k)] if named else []), *optional])
 
 
@@ -315,6 +329,8 @@ class Network:
             row["routing"] = float(self.routing[k])
             for name, values in fleet.columns.items():
                 row[name.replace("_", "-")] = float(values[k])
+            if fleet.law is not None:
+                row["law"] = fleet.law[k]
             if self.is_split:
                 row["fleet-class"] = int(self.parents[k]) + 1
             rows.append(row)
@@ -338,7 +354,7 @@ class Network:
             raise InvalidFile(
                 f"{given.where}: 'classes' is empty: there must be a class of clients"
             )
-        names, counts, rates, routing, parents, optional = zip(*columns, strict=True)
+        names, laws, counts, rates, routing, parents, optional = zip(*columns, strict=True)
         if len({tuple(given_columns) for given_columns in optional}) > 1:
             raise InvalidFile(f"{given.where}: 'classes' must all have the same links and powers")
         try:
@@ -346,6 +362,7 @@ class Network:
                 rates,
                 counts,
                 None if None in names else names,
+                law=None if None in laws else laws,
                 **{name: [row[name] for row in optional] for name in optional[0]},
             )
             return cls(fleet, routing, concurrency, parents=parents, server_rate=server_rate)
@@ -476,8 +493,9 @@ def _checked_parents(fleet: Fleet, parents: ArrayLike | None) -> IntArray:
 
 def _read_class(
     row: Table, place: int
-) -> tuple[str | None, int, float, float, int, dict[str, float]]:
+) -> tuple[str | None, str | None, int, float, float, int, dict[str, float]]:
     name = row.take("name", str, default=None)
+    law = row.take("law", str, default=None)
     count = row.take("count", int)
     rate, routing = row.take("service-rate", float), row.take("routing", float)
     parent = row.take("fleet-class", int, default=place + 1) - 1
@@ -486,7 +504,7 @@ def _read_class(
     }
     row.close()
     optional = {name: value for name, value in keys.items() if value is not None}
-    return name, count, rate, routing, parent, optional
+    return name, law, count, rate, routing, parent, optional
 
 
 def _proportional_to(fleet: Fleet, weights: FloatArray) -> FloatArray:

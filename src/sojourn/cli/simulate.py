@@ -15,7 +15,7 @@ from sojourn.cli.inputs import ServerRateOption, printed
 from sojourn.energy import energy_per_round
 from sojourn.errors import InvalidInput
 from sojourn.inputs import read_fleet, read_routing
-from sojourn.network import Fleet, Network
+from sojourn.network import BUILT_IN_FLEETS, Fleet, Network
 
 if TYPE_CHECKING:
     from sojourn.estimate import Estimate
@@ -37,7 +37,7 @@ def simulate(
         typer.Argument(
             metavar="PLAN|FLEET",
             help="A plan (plan.toml, written by `sojourn plan`), a fleet as CSV, or a built-in "
-            "fleet: three-clusters, twenty, fifty.",
+            "fleet: " + ", ".join(BUILT_IN_FLEETS) + ".",
         ),
     ],
     concurrency: Annotated[
@@ -55,12 +55,12 @@ def simulate(
     ] = None,
     time: Annotated[float | None, typer.Option(help="Virtual time to simulate instead.")] = None,
     law: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Service times: exponential, deterministic, lognormal, gamma, erlang, "
-            "hyperexponential, weibull, pareto."
+            "hyperexponential, weibull, pareto; if left out the fleet's column law, or exponential."
         ),
-    ] = "exponential",
+    ] = None,
     law_parameter: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Parameter of the law, such as sigma=0.5."),
@@ -184,8 +184,10 @@ def _network(
     return Network(fleet, p, concurrency, server_rate=server_rate), fleet
 
 
-def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "tuple[ServiceLaw, ...]":
-    from sojourn.simulation.laws import as_laws
+def _law(
+    name: str | None, pairs: list[str], trace: Path | None, fleet: Fleet
+) -> "tuple[ServiceLaw, ...]":
+    from sojourn.simulation.laws import as_laws, fleet_laws
     from sojourn.simulation.traces import read_trace
 
     if trace is not None or name == "trace":
@@ -201,7 +203,9 @@ def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "tupl
             raise InvalidInput(
                 f"--law-parameter must be NAME=VALUE with a number, such as sigma=0.5; it is '{pair}'"
             ) from None
-    return as_laws({"name": name, **parameters})
+    if name is None and not parameters:
+        return fleet_laws(fleet) or as_laws("exponential")
+    return as_laws({"name": name or "exponential", **parameters})
 
 
 def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> dict[str, Any]:

@@ -37,7 +37,7 @@ def group_clients(fleet: Fleet, *, tolerance: float = 0.01) -> Grouping:
     r"""Clients whose speeds differ by less than ``tolerance``, relatively, as classes.
 
     Speeds are cut into equal steps of :math:`\log(1 + \text{tolerance})`; a group's rate is the one
-    that keeps its clients' total service time, the harmonic mean. Clients with other links or powers
+    that keeps its clients' total service time, the harmonic mean. Clients with another law, other links or powers
     (cut into the same steps, zero by itself) are in another group; a group has the mean of these.
 
     >>> grouping = group_clients(Fleet([1.0, 1.001, 5.0]), tolerance=0.01)
@@ -48,6 +48,8 @@ def group_clients(fleet: Fleet, *, tolerance: float = 0.01) -> Grouping:
     logs = np.log(fleet.service_rates)
     steps = [np.floor((logs - logs.min()) / width)]
     steps += [_steps(values, width) for values in fleet.columns.values()]
+    if fleet.law is not None:
+        steps.append(np.unique(fleet.law, return_inverse=True)[1].astype(np.float64))
     _, group = np.unique(np.array(steps), axis=1, return_inverse=True)
     counts = np.bincount(group, weights=fleet.counts).round().astype(np.int64)
     rates = counts / np.bincount(group, weights=fleet.counts / fleet.service_rates)
@@ -55,7 +57,11 @@ def group_clients(fleet: Fleet, *, tolerance: float = 0.01) -> Grouping:
         name: np.bincount(group, weights=fleet.counts * values) / counts
         for name, values in fleet.columns.items()
     }
-    return Grouping(fleet, Fleet(rates, counts, **columns), group.astype(np.int64), tolerance)
+    _, first = np.unique(group, return_index=True)
+    law = None if fleet.law is None else [fleet.law[k] for k in first.tolist()]
+    return Grouping(
+        fleet, Fleet(rates, counts, law=law, **columns), group.astype(np.int64), tolerance
+    )
 
 
 def _steps(values: FloatArray, width: float) -> FloatArray:

@@ -1,6 +1,7 @@
 """Service-time laws: the shape of a client's service time around its mean 1/mu."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.extensions import from_table, is_extension, to_table
+from sojourn.network import Fleet
 from sojourn.types import FloatArray
 
 Draw = Callable[..., FloatArray]
@@ -200,6 +202,18 @@ def as_laws(given: Laws, where: str = "law", folder: Path | None = None) -> tupl
     return (_law(given, where, folder),)
 
 
+def fleet_laws(fleet: Fleet) -> tuple[ServiceLaw, ...] | None:
+    """The laws in the fleet's column ``law``, one for all where they agree; ``None`` without it.
+
+    >>> fleet_laws(Fleet([1.0, 2.0], law=["exponential", "lognormal(sigma=0.5)"]))
+    (Law('exponential'), Law('lognormal', sigma=0.5))
+    """
+    if fleet.law is None:
+        return None
+    laws = as_laws(list(fleet.law), "the fleet's column law")
+    return laws[:1] if len(set(fleet.law)) == 1 else laws
+
+
 def law_to_table(law: ServiceLaw) -> dict[str, Any]:
     """What `as_laws` reads back.
 
@@ -215,7 +229,7 @@ def law_to_table(law: ServiceLaw) -> dict[str, Any]:
 
 def _law(given: Any, where: str, folder: Path | None) -> ServiceLaw:
     if isinstance(given, str | Mapping):
-        parameters: dict[str, Any] = {"name": given} if isinstance(given, str) else dict(given)
+        parameters = _in_words(given, where) if isinstance(given, str) else dict(given)
         name = parameters.pop("name", None)
         if not isinstance(name, str):
             raise InvalidInput(f"{where}: a table must have a 'name', such as lognormal")
@@ -228,6 +242,23 @@ def _law(given: Any, where: str, folder: Path | None) -> ServiceLaw:
     if not isinstance(given, ServiceLaw):
         raise InvalidInput(f"{where}: a law must have a name and a method 'sample': {given!r}")
     return given
+
+
+def _in_words(text: str, where: str) -> dict[str, Any]:
+    """The table of a law written as ``name`` or ``name(parameter=value)``, as `Law` prints itself."""
+    match = re.fullmatch(r"\s*([\w-]+)\s*\((.*)\)\s*", text)
+    if match is None:
+        return {"name": text.strip()}
+    table: dict[str, Any] = {"name": match[1]}
+    for part in filter(None, (piece.strip() for piece in match[2].split(","))):
+        key, _, value = part.partition("=")
+        try:
+            table[key.strip()] = float(value)
+        except ValueError:
+            raise InvalidInput(
+                f"{where}: a law is written like lognormal(sigma=0.5); it is '{text}'"
+            ) from None
+    return table
 
 
 def _check_parameter(law: str, key: str, value: float, row: _Row) -> None:

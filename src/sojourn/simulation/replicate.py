@@ -65,9 +65,9 @@ def replicate(
     ).spawn(replicates)
 
     if scenario is None:
-        chosen = Scenario(**parts)
+        chosen = Scenario.of(network, **parts)
         if parts.get("start") is None and chosen.policy.routes:
-            chosen = Scenario(**{**parts, "start": "stationary"})
+            chosen = Scenario.of(network, **{**parts, "start": "stationary"})
     elif parts:
         raise InvalidInput(f"give a scenario or its parts ({', '.join(parts)}), not both")
     else:

@@ -11,7 +11,14 @@ import numpy as np
 from sojourn.dispatch import Policy, Routed, as_policy, policy_to_table
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
-from sojourn.simulation.laws import Law, Laws, ServiceLaw, as_laws, law_to_table
+from sojourn.simulation.laws import (
+    Law,
+    Laws,
+    ServiceLaw,
+    as_laws,
+    fleet_laws,
+    law_to_table,
+)
 from sojourn.simulation.starts import Start, start_name
 
 
@@ -68,6 +75,13 @@ class Scenario:
         object.__setattr__(self, "paired", bool(paired))
         object.__setattr__(self, "link_law", _one_law(link_law, "link_law"))
         object.__setattr__(self, "server_law", _one_law(server_law, "server_law"))
+
+    @classmethod
+    def of(cls, network: Network, **parts: Any) -> "Scenario":
+        """The scenario of these parts; without a law, the laws that the fleet itself tells."""
+        if parts.get("law") is None:
+            parts = {**parts, "law": fleet_laws(network.whole_fleet())}
+        return cls(**parts)
 
     @property
     def law(self) -> str:

@@ -59,7 +59,7 @@ def simulate(
     True
     """
     if scenario is None:
-        scenario = Scenario(**parts)
+        scenario = Scenario.of(network, **parts)
     elif parts:
         raise InvalidInput(f"give a scenario or its parts ({', '.join(parts)}), not both")
     _check_horizon(rounds, time)

@@ -16,7 +16,7 @@ from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.network import ROUTINGS, Fleet, Network, named_routing
 from sojourn.planning import Plan
 from sojourn.rules import Rule, check_rule, rule_from_table, rule_to_table
-from sojourn.simulation.laws import as_laws
+from sojourn.simulation.laws import as_laws, fleet_laws
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
 
@@ -57,7 +57,7 @@ def read_strategies(
         "concurrency": table.take("concurrency", int, default=None),
         "learning-rate": table.take("learning-rate", (float, list), default=None),
         "rule": table.take("rule", (str, dict), default="generalized-async-sgd"),
-        "law": table.take("law", (str, dict, list), default="exponential"),
+        "law": table.take("law", (str, dict, list), default=None),
         "policy": table.take("policy", (str, dict), default=None),
         **common,
     }
@@ -102,7 +102,7 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
     )
     said(where, _check_policy, rule, policy, given)
     law = table.take("law", (str, dict, list), default=defaults["law"])
-    scenario = said(where, _scenario, law, policy, rule, defaults, folder)
+    scenario = said(where, _scenario, law, policy, rule, defaults, folder, fleet)
     concurrency = table.take("concurrency", int, default=None)
     rates = table.take("learning-rate", (float, list), default=defaults["learning-rate"])
     if isinstance(routing, str) and routing.endswith(".toml"):
@@ -129,10 +129,15 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
 
 
 def _scenario(
-    law: Any, policy: Policy, rule: Rule, defaults: Mapping[str, Any], folder: Path
+    law: Any,
+    policy: Policy,
+    rule: Rule,
+    defaults: Mapping[str, Any],
+    folder: Path,
+    fleet: Fleet,
 ) -> Scenario:
     return Scenario(
-        law=as_laws(law, folder=folder),
+        law=(fleet_laws(fleet) or "exponential") if law is None else as_laws(law, folder=folder),
         policy=policy,
         start=defaults["start"],
         work=rule.local_steps,
