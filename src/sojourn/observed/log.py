@@ -1,0 +1,161 @@
+"""Logs of tasks, every mistake told with its line."""
+
+import csv
+import json
+import math
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from sojourn.errors import InvalidFile, UnknownName
+from sojourn.types import FloatArray
+
+COLUMNS = ("device", "start", "end", "duration", "running")
+YES, NO = ("1", "true", "yes"), ("", "0", "false", "no")
+
+
+@dataclass(frozen=True, eq=False)
+class Durations:
+    """How long tasks of one device took, and how long those still running have taken so far."""
+
+    finished: FloatArray
+    running: FloatArray
+
+    @property
+    def total(self) -> float:
+        """All time spent on tasks, :math:`T`."""
+        return float(self.finished.sum() + self.running.sum())
+
+    def joined(self, other: "Durations") -> "Durations":
+        """Both, as if of one device."""
+        return Durations(
+            np.concatenate([self.finished, other.finished]),
+            np.concatenate([self.running, other.running]),
+        )
+
+
+def read_log(path: str | os.PathLike[str], *, now: float | None = None) -> dict[str, Durations]:
+    """Durations by device from a CSV with ``device`` and either ``start`` and ``end`` or ``duration``.
+
+    A task without an ``end`` is still running at ``now``, by default the latest time in the log; with
+    durations, a column ``running`` (yes or no) marks those that had not ended. A device works on one
+    task at a time: intervals that overlap are refused, as are missing, negative and unreadable
+    times, each with its line.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            rows = [(line, row) for line, row in enumerate(csv.reader(file), 1) if any(row)]
+    except OSError as error:
+        raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidFile(f"{path}: not a CSV file in UTF-8 ({error})") from error
+    header = [field.strip() for field in rows[0][1]] if rows else []
+    for column in header:
+        if column not in COLUMNS:
+            raise InvalidFile(f"{path}: {UnknownName('column', column, COLUMNS)}")
+    by_interval = {"start", "end"} <= set(header)
+    if "device" not in header or by_interval == ("duration" in header):
+        raise InvalidFile(
+            f"{path}: the first line must name a column device and either start and end or duration"
+        )
+    lines = []
+    for line, row in rows[1:]:
+        if len(row) != len(header):
+            raise InvalidFile(
+                f"{path}, line {line}: {len(row)} fields where the first line has {len(header)}"
+            )
+        fields = {name: field.strip() for name, field in zip(header, row, strict=True)}
+        if not fields["device"]:
+            raise InvalidFile(f"{path}, line {line}: the device is missing")
+        lines.append((f"{path}, line {line}", fields))
+    if not lines:
+        raise InvalidFile(f"{path}: no tasks: there is no line below the column names")
+    return _by_interval(lines, now) if by_interval else _by_duration(lines)
+
+
+def read_run(folder: str | os.PathLike[str]) -> dict[str, Durations]:
+    """Durations by client from the ``tasks.jsonl`` of a deployment's folder.
+
+    Tasks that were under way when the run ended are not recorded there.
+    """
+    path = Path(folder) / "tasks.jsonl"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
+    seen: dict[str, list[float]] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            client, seconds = str(record["client"]), record["service_seconds"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidFile(
+                f"{path}, line {number}: not the record of a task ({error})"
+            ) from error
+        if seconds is not None and seconds > 0:
+            seen.setdefault(client, []).append(float(seconds))
+    if not seen:
+        raise InvalidFile(f"{path}: no task there tells how long it took")
+    return {client: Durations(np.array(times), np.zeros(0)) for client, times in seen.items()}
+
+
+def _by_duration(lines: list[tuple[str, dict[str, str]]]) -> dict[str, Durations]:
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for where, fields in lines:
+        running = fields.get("running", "").lower()
+        if running not in (*YES, *NO):
+            raise InvalidFile(f"{where}: running must be yes or no; it is '{running}'")
+        duration = _number(fields["duration"], "duration", where)
+        _check_positive(duration, where)
+        found.setdefault(fields["device"], ([], []))[running in YES].append(duration)
+    return {device: Durations(np.array(a), np.array(b)) for device, (a, b) in found.items()}
+
+
+def _by_interval(
+    lines: list[tuple[str, dict[str, str]]], now: float | None
+) -> dict[str, Durations]:
+    tasks: dict[str, list[tuple[float, float | None, str]]] = {}
+    latest = -math.inf
+    for where, fields in lines:
+        start = _number(fields["start"], "start", where)
+        end = _number(fields["end"], "end", where) if fields["end"] else None
+        if end is not None:
+            _check_positive(end - start, where)
+        latest = max(latest, start if end is None else end)
+        tasks.setdefault(fields["device"], []).append((start, end, where))
+    present = latest if now is None else now
+    if present < latest:
+        raise InvalidFile(f"now, {present:g}, is before the latest time in the log, {latest:g}")
+    found = {}
+    for device, intervals in tasks.items():
+        intervals.sort(key=lambda task: task[0])
+        for (_, end, first), (start, _, second) in pairwise(intervals):
+            if end is None or start < end:
+                raise InvalidFile(
+                    f"{second}: {device} begins a task before the one of "
+                    f"{first.rpartition(', ')[2]} has ended; a device works on one at a time"
+                )
+        finished = [end - start for start, end, _ in intervals if end is not None]
+        running = [present - start for start, end, _ in intervals if end is None]
+        found[device] = Durations(np.array(finished), np.array([r for r in running if r > 0]))
+    return found
+
+
+def _number(field: str, name: str, where: str) -> float:
+    if not field:
+        raise InvalidFile(f"{where}: the {name} is missing")
+    try:
+        value = float(field)
+    except ValueError:
+        raise InvalidFile(f"{where}: the {name} must be a number; it is '{field}'") from None
+    if not math.isfinite(value):
+        raise InvalidFile(f"{where}: the {name} must be finite; it is {field}")
+    return value
+
+
+def _check_positive(duration: float, where: str) -> None:
+    if duration <= 0.0:
+        raise InvalidFile(f"{where}: a task must take longer than 0; this one takes {duration:g}")

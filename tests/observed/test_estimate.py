@@ -1,0 +1,124 @@
+"""Rates, laws and classes from simulated logs, and logs with mistakes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.observed import Durations, estimate_fleet, fit_law, read_log, read_run
+from sojourn.simulation.laws import Law
+
+LAWS = [
+    Law("exponential"),
+    Law("lognormal"),
+    Law("lognormal", sigma=0.4),
+    Law("gamma", shape=4.0),
+    Law("weibull", shape=3.0),
+    Law("weibull"),
+    Law("deterministic"),
+]
+
+
+def observed(law: Law, rate: float, until: float, random: np.random.Generator) -> Durations:
+    """What a device that works without a pause shows until then, its last task still running."""
+    times = law.sample(random, int(2 * until * rate) + 50) / rate
+    ends = np.cumsum(times)
+    done = int(np.searchsorted(ends, until))
+    begun = ends[done - 1] if done else 0.0
+    return Durations(times[:done], np.array([until - begun]))
+
+
+def test_true_rate_lies_in_the_interval_and_the_law_is_named_right() -> None:
+    random = np.random.default_rng(5)
+    inside = {str(law): [] for law in LAWS}
+    named = {str(law): [] for law in LAWS}
+    for _ in range(20):
+        for law in LAWS:
+            for _ in range(4):
+                rate = float(np.exp(random.normal(0.0, 1.5)))
+                fit = fit_law(observed(law, rate, 200.0 / rate, random))
+                named[str(law)].append(fit.law.name == law.name)
+                inside[str(law)].append(fit.low <= 1.0 / rate <= fit.high)
+    every = np.concatenate([inside[str(law)] for law in LAWS if law.name != "deterministic"])
+    assert 0.93 <= every.mean() <= 0.97, {k: np.mean(v) for k, v in inside.items()}
+    assert np.mean(np.concatenate(list(named.values()))) >= 0.9, {
+        k: np.mean(v) for k, v in named.items()
+    }
+
+
+def test_running_tasks_count() -> None:
+    """Short records of slow devices: without running tasks rates would be far too high."""
+    random = np.random.default_rng(6)
+    estimates, naive = [], []
+    for _ in range(200):
+        parts = [observed(Law("exponential"), 1.0, 1.5, random) for _ in range(20)]
+        seen = parts[0]
+        for part in parts[1:]:
+            seen = seen.joined(part)
+        estimates.append(1.0 / fit_law(seen).mean)
+        naive.append(1.0 / seen.finished.mean())
+    assert np.mean(estimates) == pytest.approx(1.0, abs=0.05)
+    assert np.mean(naive) > 1.3
+
+
+def test_devices_of_like_speed_are_one_class() -> None:
+    random = np.random.default_rng(7)
+    seen = {
+        f"d{i}": observed(Law("gamma", shape=2.0), (0.2, 1.0, 6.0)[i % 3], 300.0, random)
+        for i in range(30)
+    }
+    fleet, classes = estimate_fleet(seen)
+    assert fleet.counts.tolist() == [10, 10, 10]
+    np.testing.assert_allclose(fleet.service_rates, [0.2, 1.0, 6.0], rtol=0.1)
+    assert all(one.fit.law.name == "gamma" for one in classes)
+    assert estimate_fleet(seen, grouped=False)[0].classes == 30
+    with pytest.raises(InvalidInput, match="d99 has not finished a task"):
+        estimate_fleet({**seen, "d99": Durations(np.zeros(0), np.array([3.0]))})
+
+
+def test_log_of_intervals_and_of_durations(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("device,start,end\nx,0,2\ny,1,4\nx,2,\ny,4,9\n")
+    seen = read_log(tmp_path / "a.csv")
+    assert seen["x"].finished.tolist() == [2.0]
+    assert seen["x"].running.tolist() == [7.0]
+    assert seen["y"].finished.tolist() == [3.0, 5.0]
+    assert read_log(tmp_path / "a.csv", now=12.0)["x"].running.tolist() == [10.0]
+    (tmp_path / "b.csv").write_text("device,duration,running\nx,2,\nx,7,yes\n")
+    assert read_log(tmp_path / "b.csv")["x"].running.tolist() == [7.0]
+
+
+@pytest.mark.parametrize(
+    "text, complaint",
+    [
+        ("device,start,end\nx,0,2\nx,3,1\n", "line 3: a task must take longer than 0"),
+        ("device,start,end\nx,0,2\nx,1,4\n", "line 3: x begins a task before the one of line 2"),
+        ("device,start,end\nx,0,\nx,1,4\n", "line 3: x begins a task before the one of line 2"),
+        ("device,start,end\nx,,2\n", "line 2: the start is missing"),
+        ("device,start,end\n,1,2\n", "line 2: the device is missing"),
+        ("device,duration\nx,2\nx,two\n", "line 3: the duration must be a number"),
+        ("device,duration\nx,-2\n", "line 2: a task must take longer than 0"),
+        ("device,duration\nx\n", "line 2: 1 fields where the first line has 2"),
+        ("device,begin\nx,1\n", "begin"),
+        ("device,start\nx,1\n", "either start and end or duration"),
+        ("device,duration\n", "no tasks"),
+    ],
+)
+def test_mistakes_in_a_log_are_told_with_their_line(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    (tmp_path / "log.csv").write_text(text)
+    with pytest.raises(InvalidFile, match=complaint):
+        read_log(tmp_path / "log.csv")
+
+
+def test_deployments_records(tmp_path: Path) -> None:
+    records = [{"client": i % 2, "service_seconds": 1.0 + i} for i in range(4)]
+    records.append({"client": 1, "service_seconds": None})
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, records)))
+    seen = read_run(tmp_path)
+    assert seen["1"].finished.tolist() == [2.0, 4.0]
+    (tmp_path / "tasks.jsonl").write_text("{}\n")
+    with pytest.raises(InvalidFile, match="line 1: not the record of a task"):
+        read_run(tmp_path)
