@@ -1,6 +1,7 @@
 """Successive halving: who goes on to the next rung, and what that costs. No training here."""
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,9 +55,22 @@ def survivors(
 
 
 def ranking(scores: Scores) -> list[Candidate]:
-    """The candidates that did not diverge, best first; the smaller learning rate of equals."""
+    """The candidates that did not diverge, best first.
+
+    Of equals, such as runs in which nothing has happened yet, the one in the middle of its
+    strategy's learning rates.
+    """
     finite = [candidate for candidate, score in scores.items() if math.isfinite(score)]
-    return sorted(finite, key=lambda candidate: (scores[candidate], candidate))
+    logs: dict[int, list[float]] = {}
+    for candidate in scores:
+        logs.setdefault(candidate.strategy, []).append(math.log(candidate.learning_rate))
+    middle = {strategy: statistics.median(own) for strategy, own in logs.items()}
+
+    def order(candidate: Candidate) -> tuple[float, float, Candidate]:
+        off = abs(math.log(candidate.learning_rate) - middle[candidate.strategy])
+        return scores[candidate], off, candidate
+
+    return sorted(finite, key=order)
 
 
 def at_edge(scores: Scores, rates: Mapping[int, Sequence[float]]) -> dict[int, str]:
