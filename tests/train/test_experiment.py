@@ -72,7 +72,6 @@ def test_data_that_go_with_speed_follow_the_fleet(tmp_path):
         assert held[29 - slow] == [7, 8, 9]
 
 
-
 def test_ten_lines_are_enough(tmp_path):
     path = tmp_path / "experiment.toml"
     path.write_text(
