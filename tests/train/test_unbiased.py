@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from sojourn.dispatch import FirstOf, Restart
 from sojourn.network import Fleet, Network, uniform_routing
 from sojourn.rules import (
     ACE,
@@ -228,3 +229,22 @@ def test_everybody_busy_is_heard_in_proportion_to_speed():
     shares = SPEEDS / SPEEDS.sum()
     spread = np.sqrt(shares * (1 - shares) / 10_000)
     assert (np.abs(run.used / 10_000 - shares) < 4 * spread).all()
+
+
+def test_stopping_makes_every_arrival_count_and_hears_slow_clients_again():
+    """Ringmaster, m-synchronous and Rennala with stops of calculations; memoryless times."""
+    rounds = 6000
+    settings = [
+        (Ringmaster(max_staleness=5), Restart(max_staleness=5)),
+        (MSynchronousSGD(first=3), FirstOf(first=3)),
+        (Rennala(batch_size=4), FirstOf(first=4, again=True)),
+    ]
+    for rule, policy in settings:
+        stopped = learn(rule, learning_rate=0.01, rounds=rounds, policy=policy)
+        ignored = learn(rule, learning_rate=0.01, rounds=rounds, policy="never-queue")
+        assert stopped.used.sum() == rounds
+        assert ignored.used.sum() < rounds
+        slow_stopped, slow_ignored = (
+            run.used[:3].sum() / run.used.sum() for run in (stopped, ignored)
+        )
+        assert slow_stopped > 2 * slow_ignored
