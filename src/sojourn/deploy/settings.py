@@ -10,7 +10,7 @@ import numpy as np
 from sojourn.config import Table
 from sojourn.deploy.dispatcher import Replan
 from sojourn.deploy.routing import check_policy
-from sojourn.dispatch import as_policy
+from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidFile
 from sojourn.inputs import read_fleet
 from sojourn.network import Fleet, Network, named_routing
@@ -34,8 +34,8 @@ class Settings:
 
     ``updates`` is how many tasks are used before the run ends. ``routing`` names a closed-form
     routing over ``fleet`` (a CSV file), or ``plan`` a plan file which then also gives concurrency
-    and learning rate; both files lie beside ``task.py``. With ``adapt`` the routing is computed
-    again from the estimated service rates. Deadlines are in seconds, and ``longest_deadline`` 0
+    and learning rate; both files lie beside ``task.py``. ``policy`` is the rule's if not given; one
+    that does not route takes neither, and goes by the speeds that are seen while running. With ``adapt`` the routing is computed again from these. Deadlines are in seconds, and ``longest_deadline`` 0
     means that none is too long. ``depth`` 0 means 2, or 1 in Flower's simulation, which
     would work on two messages of a client at once.
     """
@@ -45,6 +45,7 @@ class Settings:
     concurrency: int
     learning_rate: float
     rule: Rule
+    policy: Policy
     network: Network
     rates_known: bool
     routing: str | None = None
@@ -78,8 +79,12 @@ class Settings:
 def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     """Check a run configuration; files that it names are sought in ``folder``."""
     given = {key: value for key, value in config.items() if not key.startswith(OWN_TABLE)}
-    rule = _rule(given, folder)
-    check_policy(as_policy(rule.policy))
+    rule = rule_from_table(
+        _flat_table(given, "rule", "generalized-async-sgd"), f"{WHERE}: rule", folder
+    )
+    policy = check_policy(
+        as_policy(_flat_table(given, "policy", rule.policy), f"{WHERE}: policy", folder)
+    )
     table = Table(given, WHERE)
     clients = _at_least(table, "clients", int, 1)
     fleet_name = table.take("fleet", str, default="")
@@ -122,6 +127,11 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
             f"{WHERE}: 'clients' is {clients}; the {'plan' if plan_name else 'fleet'} has "
             f"{network.size}"
         )
+    if not policy.routes and (plan_name or routing not in (None, "uniform")):
+        raise InvalidFile(
+            f"{WHERE}: with the policy '{policy.name}' clients are not chosen by a routing. Leave out "
+            "'routing' and 'plan' (speeds may be in a 'fleet' file), or set policy = \"routed\"."
+        )
     if fleet is None and not plan_name and not values["adapt"] and routing not in (None, "uniform"):
         raise InvalidFile(
             f"{WHERE}: routing '{routing}' needs the clients' speeds. Name a 'fleet' file, or set "
@@ -135,6 +145,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         concurrency=network.concurrency,
         learning_rate=learning_rate,
         rule=rule,
+        policy=policy,
         network=network,
         rates_known=bool(plan_name) or fleet is not None,
         routing=routing,
@@ -143,16 +154,16 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     )
 
 
-def _rule(given: dict[str, Any], folder: Path) -> Rule:
-    """The rule is a name, or the table ``[tool.flwr.app.config.rule]``; takes its keys away.
+def _flat_table(given: dict[str, Any], what: str, default: str) -> dict[str, Any]:
+    """A rule or policy is a name, or a table ``[tool.flwr.app.config.rule]``; takes its keys away.
 
     Flower hands tables over flat: ``rule.server.name`` is the key ``name`` of the table ``server``.
     """
-    flat = {key: given.pop(key) for key in [*given] if key.startswith("rule.")}
-    name = given.pop("rule", None)
+    flat = {key: given.pop(key) for key in [*given] if key.startswith(f"{what}.")}
+    name = given.pop(what, None)
     if name is not None and not isinstance(name, str):
-        raise InvalidFile(f"{WHERE}: 'rule' must be text; it is {name!r}")
-    table: dict[str, Any] = {"name": name or "generalized-async-sgd"}
+        raise InvalidFile(f"{WHERE}: '{what}' must be text; it is {name!r}")
+    table: dict[str, Any] = {"name": name or default}
     for key, value in flat.items():
         *path, last = key.split(".")[1:]
         place = table
@@ -161,7 +172,7 @@ def _rule(given: dict[str, Any], folder: Path) -> Rule:
             if not isinstance(place, dict):
                 raise InvalidFile(f"{WHERE}: '{key}' is given, and '{part}' as {place!r}, too")
         place[last] = value
-    return rule_from_table(table, f"{WHERE}: rule", folder)
+    return table
 
 
 def _at_least(table: Table, key: str, kind: type, least: float, **default: Any) -> Any:
