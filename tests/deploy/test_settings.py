@@ -1,5 +1,6 @@
 """Run configurations: what they mean, and what is said about wrong ones."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,19 @@ def test_a_policy_is_the_rules_or_ones_own_choice(tmp_path: Path) -> None:
     config = {"policy.name": "policy_beside_settings:Own", "policy.patience": 4}
     own: Any = read_settings({**LEAST, **config}, tmp_path).policy
     assert (own.name, own.patience) == ("own", 4)
+
+
+def test_a_tuned_plan_brings_its_rule_and_policy(tmp_path: Path) -> None:
+    objective = PerTime(LearningConstants(15, 1, 3, 10), learning_rate=0.01, rounds=0)
+    made = plan(Fleet([0.1, 0.5, 1.0]), objective, concurrency=2)
+    tuned = replace(made, policy=NeverQueue(), rule=AsyncSGD(debias=0.5))
+    tuned.write(tmp_path / "plan.toml")
+    config = {"clients": 3, "updates": 10, "plan": "plan.toml"}
+    settings = read_settings({**config, "rule": "", "adapt": True}, tmp_path)
+    assert (settings.rule, settings.policy) == (AsyncSGD(debias=0.5), NeverQueue())
+    assert (settings.concurrency, settings.replan()) == (2, None)
+    other = read_settings({**config, "rule": "ringmaster"}, tmp_path)
+    assert other.rule.name == "ringmaster"
 
 
 def test_policies_that_cannot_be_followed_are_said(tmp_path: Path) -> None:
