@@ -84,6 +84,7 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
         routing=network.client_routing,
         concurrency=settings.concurrency,
         learning_rate=settings.learning_rate,
+        policy=settings.policy,
         depth=settings.depth or depth,
         service_rates=rates if settings.rates_known else None,
         names=client_names(network.fleet),
