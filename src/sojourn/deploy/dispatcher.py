@@ -14,7 +14,6 @@ because others are gone.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,10 +181,10 @@ class Dispatcher:
         self._finish(task)
         if verdict.outcome == "refuse":
             self.counts.refused += 1
-            sender.refused += 1
             detail = f"update of task {number} refused: {verdict.reason}"
             self._say(actions, "refused", sender, detail)
             if verdict.blame:
+                sender.refused += 1
                 self._failure(sender, now, actions)
         else:
             self._use(task, sent, verdict, seconds, actions)
@@ -354,6 +353,7 @@ class Dispatcher:
             weights=self.state.weights,
             version=self.state.version,
             weight=1.0 / task.divisor,
+            earned=self.counts.completed * task.probability / task.divisor,
             descends=self.rule.sends == "gradient",
         )
         if isinstance(update, np.ndarray) and (verdict.outcome != "refuse" or not verdict.blame):

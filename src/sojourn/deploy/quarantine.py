@@ -56,4 +56,3 @@ def named_by_operator(folder: Path, known: Iterable[str]) -> set[str]:
     except OSError:
         return set()
     return {line.strip() for line in text.splitlines()} & set(known)
-

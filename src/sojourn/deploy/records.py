@@ -119,7 +119,12 @@ def read_reply(message: Message, weights: Vector) -> Reply:
             return Reply(claimed, None, known_loss, reason)
         return Reply(claimed, array.numpy(), known_loss)
     except Exception as error:  # whatever a hostile client may have put there
-        return Reply(claimed, None, known_loss, f"it is not an array that can be read ({type(error).__name__})")
+        return Reply(
+            claimed,
+            None,
+            known_loss,
+            f"it is not an array that can be read ({type(error).__name__})",
+        )
 
 
 def _too_large(data: bytes, weights: Vector) -> str | None:

@@ -4,7 +4,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 EventKind = Literal[
-    "joined", "left", "overdue", "aside", "returned", "failed", "refused", "late", "routing",
+    "joined",
+    "left",
+    "overdue",
+    "aside",
+    "returned",
+    "failed",
+    "refused",
+    "late",
+    "routing",
     "quarantined",
 ]
 

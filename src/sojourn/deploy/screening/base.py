@@ -21,7 +21,8 @@ class Submission:
     """An update that came, the client it is from, and the model that it would move.
 
     ``weight`` is what the update will be multiplied with beside the learning rate, 1 over its
-    divisor; ``descends`` whether the server steps against it (a gradient) or along it.
+    divisor, and ``earned`` the sum of the weights that the client would have had so far by its share
+    of the plan; ``descends`` whether the server steps against it (a gradient) or along it.
     """
 
     update: Vector
@@ -29,6 +30,7 @@ class Submission:
     weights: Vector
     version: int
     weight: float = 1.0
+    earned: float = math.inf
     descends: bool = True
 
 

@@ -1,5 +1,6 @@
 """Screens one after the other."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,7 @@ def screens_named(text: str, *, largest_ratio: float = LARGEST_RATIO) -> tuple[S
     """The screens that ``text`` names, parted by commas; ``norm`` comes first unless it is ``none``.
 
     >>> screens_named("reference")
-    (Norm(largest_ratio=2.0), Reference(every=1, least_cosine=0.0, largest_ratio=3.0))
+    (Norm(largest_ratio=1.5), Reference(every=1, least_cosine=0.0, largest_ratio=3.0))
     >>> screens_named("none")
     ()
     """
@@ -61,6 +62,7 @@ class Chain:
         weights: NDArray[np.floating],
         version: int,
         weight: float = 1.0,
+        earned: float = math.inf,
         descends: bool = True,
     ) -> Verdict:
         """What to do with an update of ``client``, which may be anything."""
@@ -68,7 +70,7 @@ class Chain:
         if reason is not None:
             return Verdict("refuse", reason=reason)
         assert isinstance(update, np.ndarray)
-        given = Submission(update, client, weights, version, weight, descends)
+        given = Submission(update, client, weights, version, weight, earned, descends)
         scale = 1.0
         for guard in self._guards:
             verdict = guard.judge(given)

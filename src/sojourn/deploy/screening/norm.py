@@ -1,16 +1,18 @@
-r"""Clipping to the clients' typical norm.
+r"""Clipping to the clients' typical norm, and to what their weight may be.
 
-Let :math:`M` be the median over the clients of what each of them typically sends (the median norm
-of its last updates). An update of norm :math:`\|g\|` is multiplied by :math:`\min(1, cM/\|g\|)`. The
-medians are over *clients*, so that it does not matter how often one sends, and as long as fewer
-than half are hostile :math:`M` is between norms that honest clients sent. Hostile clients that
-complete :math:`\lambda_i` tasks per unit of time, of weight :math:`w_i`, then move the model by at
-most
+Let :math:`M` be the 0.7-quantile over the clients of what each of them typically sends (the median
+norm of its last five updates). An update of norm :math:`\|g\|` is multiplied by
+:math:`\min(1, cM/\|g\|)`. The quantile is over *clients*, so that it does not matter how often one
+sends, and as long as at most three in ten are hostile :math:`M` is at most the largest norm that is
+typical of an honest client. Beside this a client spends weight: after :math:`t` rounds the weights
+:math:`w` of its updates may sum to :math:`c\,t\,p_i w_i` and five more, where :math:`p_i w_i` is what
+its share of the plan gives it in a round, :math:`1/n` if updates are weighted by
+:math:`w_i = 1/(n p_i)`; what is beyond is cut off. Hostile clients, a fraction :math:`f` of all, then
+move the model in :math:`t` rounds by at most
 
-.. math:: \eta\, c M \sum_{i\ \text{hostile}} \lambda_i w_i
+.. math:: \eta\, c M\, (c f t + 5 f n),
 
-per unit of time, which is :math:`f \lambda \eta c M` for a fraction :math:`f` of the clients if
-updates are weighted by :math:`w_i = 1/(n p_i)`.
+and by :math:`\eta c M f t` where they have got no more tasks than the plan gives them.
 """
 
 import math
@@ -25,12 +27,16 @@ from sojourn.checks import check_number
 from sojourn.deploy.screening.base import Gradient, Screen, Submission, Verdict, norm_of
 from sojourn.types import FloatArray, Vector
 
-LARGEST_RATIO = 2.0
-"""With a fifth of the clients hostile the honest are still twice as strong: 4/5 against 2/5."""
+LARGEST_RATIO = 1.5
+"""With a fifth of the clients hostile the honest are more than twice as strong: 4/5 against 3/10."""
 ABSURD = 1e3
 RECENT = 5
 FEW_CLIENTS = 5
 MOST_FIRST = 16
+BURST = 5.0
+"""Weight that every client may spend before it has earned any."""
+QUANTILE = 0.7
+"""Above the median, so that few honest updates are clipped where clients differ."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Norm(Screen):
     >>> for client in range(3):
     ...     verdict = guard.judge(Submission(np.array([3.0, 4.0]), client, np.ones(2), 0))
     >>> guard.judge(Submission(np.array([30.0, 40.0]), 0, np.ones(2), 0)).update
-    array([6., 8.])
+    array([4.5, 6. ])
     """
 
     name: ClassVar[str] = "norm"
@@ -69,7 +75,8 @@ class NormGuard:
         half = min((clients + 1) // 2, MOST_FIRST)
         self._enough = half if clients >= FEW_CLIENTS else min(3, clients + 1)
         self._holds = clients >= FEW_CLIENTS
-        self._median = math.nan
+        self.spent: FloatArray = np.zeros(clients)
+        self._usual = math.nan
         self._heard = 0
         self._age = 0
 
@@ -85,9 +92,18 @@ class NormGuard:
             return Verdict("hold", reason=f"only {self._heard} clients were heard so far")
         if math.isinf(bound):
             bound = self.bound() if self._holds else bound
-        if norm <= bound:
-            return Verdict("apply", given.update)
-        return Verdict("apply", *_clipped(given.update, bound / norm))
+        scale = min(1.0, bound / norm) if norm > 0.0 else 1.0
+        scale *= self._affordable(given)
+        return Verdict("apply", *_scaled(given.update, scale))
+
+    def _affordable(self, given: Submission) -> float:
+        """The part of an update's weight that its client can pay for, which it then has spent."""
+        if not self._holds:
+            return 1.0
+        left = self.largest_ratio * given.earned + BURST - self.spent[given.client]
+        part = min(1.0, max(0.0, left / given.weight))
+        self.spent[given.client] += part * given.weight
+        return part
 
     def bound(self) -> float:
         """The norm that updates are clipped to now; infinite while too few were heard."""
@@ -95,15 +111,17 @@ class NormGuard:
             return math.inf
         if self._age >= 1 + self._heard // 8:
             heard = self.typical[~np.isnan(self.typical)]
-            self._median = float(np.partition(heard, (heard.size - 1) // 2)[(heard.size - 1) // 2])
+            rank = int(QUANTILE * (heard.size - 1))
+            self._usual = float(np.partition(heard, rank)[rank])
             self._age = 0
-        return self.largest_ratio * self._median
+        return self.largest_ratio * self._usual
 
     def record(self) -> dict[str, NDArray[Any]]:
-        return {"recent": self.recent}
+        return {"recent": self.recent, "spent": self.spent}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.recent = np.array(arrays["recent"], dtype=np.float64)
+        self.spent = np.array(arrays["spent"], dtype=np.float64)
         self.typical = np.array([_median(row) for row in self.recent])
         self._heard = int(np.count_nonzero(~np.isnan(self.typical)))
         self._age = self.typical.size + 1
@@ -126,6 +144,8 @@ def _median(row: FloatArray) -> float:
     return float(known[(known.size - 1) // 2]) if known.size else math.nan
 
 
-def _clipped(update: Vector, scale: float) -> tuple[Vector, float]:
+def _scaled(update: Vector, scale: float) -> tuple[Vector, float]:
+    if scale == 1.0:
+        return update, scale
     factor = update.dtype.type(scale)
     return np.asarray(update * factor), float(factor)
