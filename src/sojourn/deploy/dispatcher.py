@@ -91,7 +91,7 @@ class Dispatcher:
         screens: Sequence[Screen] = (Norm(),),
         reference: Gradient | None = None,
         largest_speed: float = LARGEST_SPEED,
-        quarantine: Quarantine = Quarantine(),
+        quarantine: Quarantine | None = None,
         deadlines: Deadlines | None = None,
         updates: int | None = None,
         seed: int = 0,
@@ -128,7 +128,7 @@ class Dispatcher:
         )
         self.screen = Chain(screens, size=weights.size, clients=n, gradient=reference)
         self.agreement = Agreement(size=weights.size, clients=n, seed=seed)
-        self.quarantine = quarantine
+        self.quarantine = Quarantine() if quarantine is None else quarantine
         planned = np.array(rates, dtype=np.float64) if self.rates_known else None
         self.pace = Pace(n, largest_speed=largest_speed, planned=planned)
         self.deadlines = Deadlines() if deadlines is None else deadlines

@@ -101,7 +101,7 @@ class NormGuard:
         if not self._holds:
             return 1.0
         left = self.largest_ratio * given.earned + BURST - self.spent[given.client]
-        part = min(1.0, max(0.0, left / given.weight))
+        part = min(1.0, max(0.0, float(left) / given.weight))
         self.spent[given.client] += part * given.weight
         return part
 
