@@ -92,7 +92,9 @@ def from_table(
     except InvalidInput as error:
         raise InvalidInput(f"{table.where}: {error}") from error
     except TypeError as error:
-        raise InvalidInput(f"{table.where}: {name} cannot be made from its knobs: {error}") from error
+        raise InvalidInput(
+            f"{table.where}: {name} cannot be made from its knobs: {error}"
+        ) from error
 
 
 def to_table(
@@ -103,18 +105,15 @@ def to_table(
     Knobs in ``shared`` are written down only where they differ from their defaults. What users
     bring is named by its module and class, where it can be found again by them.
     """
-    kind = type(value)
-    place = f"{kind.__module__}:{kind.__qualname__}"
-    built_in = any(kind is known for known in registry.values())
-    found = not built_in and is_extension(place) and kind.__module__ != "__main__"
-    return {"name": place if found else value.name, **_knobs(value, tuple(shared))}
+    built_in = any(type(value) is known for known in registry.values())
+    return {"name": _name(value, built_in), **_knobs(value, tuple(shared))}
 
 
 def modules_of(*values: Any) -> Iterator[str]:
     """The modules that define the classes of ``values`` and of their knobs."""
     for value in values:
         yield type(value).__module__
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
             yield from modules_of(*(getattr(value, f.name) for f in dataclasses.fields(value)))
 
 
@@ -144,6 +143,13 @@ def _taken(given: Table, knob: str, annotation: Any, parts: Parts, folder: Path 
     return given.take(key, kinds, default=None)
 
 
+def _name(value: Any, built_in: bool) -> str:
+    kind = type(value)
+    place = f"{kind.__module__}:{kind.__qualname__}"
+    found = not built_in and is_extension(place) and kind.__module__ != "__main__"
+    return place if found else str(getattr(value, "name", ""))
+
+
 def _knobs(value: Any, shared: tuple[str, ...]) -> dict[str, Any]:
     if not dataclasses.is_dataclass(value):
         return {}
@@ -157,5 +163,6 @@ def _written(value: Any, shared: tuple[str, ...]) -> Any:
     if isinstance(value, tuple):
         return list(value)
     if dataclasses.is_dataclass(value):
-        return {"name": getattr(value, "name", ""), **_knobs(value, shared)}
+        built_in = type(value).__module__.partition(".")[0] == __package__
+        return {"name": _name(value, built_in), **_knobs(value, shared)}
     return value

@@ -64,9 +64,7 @@ class Sources:
 
     def unpickled(self, data: bytes, folder: Path) -> Any:
         """What ``data`` holds, its classes being those of these files, which lie in ``folder``."""
-        with _CHANGING:
-            for path in self.files:
-                import_beside(_module_name(path), folder)
+        with _first(self, folder):
             return pickle.loads(data)
 
     def _lie_in(self, folder: Path) -> bool:
@@ -103,17 +101,31 @@ def import_beside(module: str, folder: Path | None = None) -> ModuleType:
     One of the same name that says something else, loaded before, is replaced: a worker that lives
     on must not use the rule of an earlier experiment.
     """
+    with _first(sources_of([module], folder), folder):
+        return importlib.import_module(module)
+
+
+@contextmanager
+def _first(sources: Sources, folder: Path | None) -> Iterator[None]:
+    """Within, modules of ``sources`` are imported rather than others; no bytecode is written."""
+    texts = {_module_name(path): text for path, text in sources.files.items()}
     with _CHANGING:
-        texts = {_module_name(p): t for p, t in sources_of([module], folder).files.items()}
         if any(not _is_current(name, text) for name, text in texts.items()):
             for name in texts:
                 sys.modules.pop(name, None)
-        with _importable(_places(folder) if texts else []):
-            found = importlib.import_module(module)
+        added = [str(place) for place in (_places(folder) if texts else [])]
+        before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+        sys.path[:0] = added
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            sys.dont_write_bytecode = before
+            for place in added:
+                sys.path.remove(place)
         for name, text in texts.items():
             if name in sys.modules:
                 vars(sys.modules[name]).setdefault(_MARK, text)
-        return found
 
 
 def _places(folder: Path | None) -> list[Path]:
@@ -175,18 +187,3 @@ def _is_current(name: str, text: str) -> bool:
         file = getattr(module, "__file__", None)
         loaded = Path(file).read_text(encoding="utf-8") if file and Path(file).is_file() else ""
     return _code(loaded) == _code(text)
-
-
-@contextmanager
-def _importable(places: list[Path]) -> Iterator[None]:
-    """Within, modules in ``places`` are found first; no bytecode is left beside them."""
-    added, before = [str(place) for place in places], sys.dont_write_bytecode
-    sys.path[:0] = added
-    sys.dont_write_bytecode = True
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = before
-        for place in added:
-            sys.path.remove(place)

@@ -278,7 +278,7 @@ def test_a_problem_of_the_users_own(tmp_path, monkeypatch):
     for name, message in [
         ("own_problem:wrong", "returned a NoneType"),
         ("own_problem:too_few", "29 clients; the fleet has 30"),
-        ("own_problem:missing", "no function 'missing'"),
+        ("own_problem:missing", "there is no 'missing'"),
         ("not_there:f", "cannot be imported"),
     ]:
         with pytest.raises(InvalidInput, match=message):

@@ -71,17 +71,19 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def read_plan(path: str | os.PathLike[str]) -> Plan:
+def read_plan(path: str | os.PathLike[str], folder: Path | None = None) -> Plan:
     """Read a plan, checking every key and value.
 
-    A learning rate other than the objective's best counts as given.
+    A learning rate other than the objective's best counts as given. An objective of one's own is
+    sought in ``folder``, by default that of the file.
     """
     table = Table.read(os.fspath(path))
     learning_rate = table.take("learning-rate", float, default=None)
     names = table.take("fleet-names", list, default=None)
     network = Network.from_table(table)
     constants = _read_constants(table)
-    objective = objective_from_table(table.table("objective"), constants, Path(path).parent)
+    beside = Path(path).parent if folder is None else folder
+    objective = objective_from_table(table.table("objective"), constants, beside)
     table.take("predicted", dict, default=None)
     origin = table.take("provenance", dict, default={})
     table.close()

@@ -3,6 +3,7 @@
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,11 +137,14 @@ class Plan:
         write_plan(self, path)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> "Plan":
-        """Read a plan back; a missing, misspelt or impossible entry raises ``InvalidFile``."""
+    def read(cls, path: str | os.PathLike[str], folder: Path | None = None) -> "Plan":
+        """Read a plan back; a missing, misspelt or impossible entry raises ``InvalidFile``.
+
+        An objective of one's own is sought in ``folder``, by default that of the file.
+        """
         from sojourn.planning.file import read_plan
 
-        return read_plan(path)
+        return read_plan(path, folder)
 
     def __repr__(self) -> str:
         rate = "" if self.learning_rate is None else f", learning rate {self.learning_rate:.4g}"

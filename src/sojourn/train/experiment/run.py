@@ -114,6 +114,7 @@ def prepare_folder(
             for strategy in experiment.strategies
             if strategy.plan_text is not None
         },
+        extensions=experiment.extensions,
     )
     return experiment
 
