@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sojourn.config import Table
-from sojourn.deploy.dispatcher import Replan
+from sojourn.deploy.replanning import Replan
 from sojourn.deploy.routing import check_policy
 from sojourn.dispatch import as_policy
 from sojourn.errors import InvalidFile
