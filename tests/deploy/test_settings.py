@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
 from sojourn.deploy.settings import Settings, read_settings
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.network import Fleet

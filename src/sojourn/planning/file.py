@@ -9,8 +9,8 @@ from typing import Any
 
 import tomli_w
 
-from sojourn.bounds import LearningConstants
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile, InvalidInput, Unreachable
 from sojourn.files import replacing
 from sojourn.network import Network

@@ -170,7 +170,7 @@ def plan(
     objective asks for a guarantee. For a fleet of many distinct speeds see ``group_clients``. An
     interrupted search (Ctrl-C) gives the best plan until then and says so in ``provenance``.
 
-    >>> from sojourn.bounds import LearningConstants
+    >>> from sojourn.constants import LearningConstants
     >>> from sojourn.network import built_in_fleet
     >>> constants = LearningConstants(initial_gap=2.3, smoothness=10, gradient_noise=1, heterogeneity=1)
     >>> plan(built_in_fleet("three-clusters"), TimeToAccuracy(constants, gradient_norm=0.5))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.jackson import analyze
