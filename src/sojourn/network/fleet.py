@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import replacing
+from sojourn.fleetcolumns import OPTIONAL_COLUMNS, checked_column
 from sojourn.fleetfile import read_columns
 from sojourn.types import FloatArray, IntArray
 
@@ -27,6 +28,10 @@ class Fleet:
     many clients each class has (one each by default), so :math:`n` = ``size`` = ``counts.sum()``.
     ``names`` (optional) names the classes. Clients are numbered class by class.
 
+    ``downlink`` and ``uplink`` (optional) are the mean times that a task takes to a client and its
+    update back; the powers (optional) are what a client draws while it computes, sends, receives
+    and does not compute, for ``energy_per_round``. All have one entry per class, zero or more.
+
     >>> fleet = Fleet([0.01, 0.1, 1.0], counts=[10, 10, 10])
     >>> fleet.size, fleet.total_rate
     (30, 11.1)
@@ -35,12 +40,25 @@ class Fleet:
     service_rates: FloatArray
     counts: IntArray
     names: tuple[str, ...] | None = None
+    downlink: FloatArray | None = None
+    uplink: FloatArray | None = None
+    power_compute: FloatArray | None = None
+    power_uplink: FloatArray | None = None
+    power_downlink: FloatArray | None = None
+    power_idle: FloatArray | None = None
 
     def __init__(
         self,
         service_rates: ArrayLike,
         counts: ArrayLike | None = None,
         names: Sequence[str] | None = None,
+        *,
+        downlink: ArrayLike | None = None,
+        uplink: ArrayLike | None = None,
+        power_compute: ArrayLike | None = None,
+        power_uplink: ArrayLike | None = None,
+        power_downlink: ArrayLike | None = None,
+        power_idle: ArrayLike | None = None,
     ) -> None:
         rates = positive_vector("service_rates", service_rates)
         if rates.min() < SLOWEST or rates.max() > FASTEST:
@@ -68,6 +86,9 @@ class Fleet:
         object.__setattr__(self, "service_rates", rates)
         object.__setattr__(self, "counts", whole)
         object.__setattr__(self, "names", None if names is None else tuple(map(str, names)))
+        columns = (downlink, uplink, power_compute, power_uplink, power_downlink, power_idle)
+        for name, values in zip(OPTIONAL_COLUMNS, columns, strict=True):
+            object.__setattr__(self, name, checked_column(name, values, rates.size))
 
     @property
     def size(self) -> int:
@@ -83,6 +104,34 @@ class Fleet:
     def total_rate(self) -> float:
         r"""The speed of the fleet when nobody waits, :math:`|\mu| = \sum_i \mu_i`."""
         return float(self.counts @ self.service_rates)
+
+    @property
+    def columns(self) -> dict[str, FloatArray]:
+        """The optional columns that the fleet has: times on links and powers, by name."""
+        present = {name: getattr(self, name) for name in OPTIONAL_COLUMNS}
+        return {name: values for name, values in present.items() if values is not None}
+
+    def select(
+        self,
+        classes: ArrayLike,
+        counts: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+    ) -> "Fleet":
+        """The fleet of the given classes, with all their columns; ``counts`` replaces the sizes.
+
+        A class may be named twice, to split it. Names are those given.
+
+        >>> fleet = Fleet([1.0, 2.0], counts=[3, 1], downlink=[0.5, 0.0])
+        >>> fleet.select([0, 0, 1], counts=[1, 2, 1]).columns["downlink"].tolist()
+        [0.5, 0.5, 0.0]
+        """
+        index = np.asarray(classes, dtype=np.int64)
+        return Fleet(
+            self.service_rates[index],
+            self.counts[index] if counts is None else counts,
+            names,
+            **{name: values[index] for name, values in self.columns.items()},
+        )
 
     def label(self, index: int) -> str:
         """What to call class ``index`` in a table."""
@@ -103,6 +152,8 @@ class Fleet:
             and np.array_equal(self.service_rates, other.service_rates)
             and np.array_equal(self.counts, other.counts)
             and self.names == other.names
+            and self.columns.keys() == other.columns.keys()
+            and all(np.array_equal(v, other.columns[k]) for k, v in self.columns.items())
         )
 
     def __repr__(self) -> str:
@@ -112,14 +163,14 @@ class Fleet:
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> "Fleet":
-        """Read columns ``service_rate`` and, optionally, ``count`` and ``name``.
+        """Read columns ``service_rate`` and, optionally, ``count``, ``name``, links and powers.
 
         Any other column, an empty file or a value that is not a number raises ``InvalidFile``
         with the line it stands on.
         """
-        rates, counts, names = read_columns(path)
+        rates, counts, names, optional = read_columns(path)
         try:
-            return cls(rates, counts, names)
+            return cls(rates, counts, names, **optional)
         except InvalidInput as error:
             raise InvalidFile(f"{path}: {error}") from error
 
@@ -128,10 +179,12 @@ class Fleet:
         with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
             writer = csv.writer(f)
             named = self.names is not None
-            writer.writerow(["service_rate", "count", *(["name"] if named else [])])
+            columns = self.columns
+            writer.writerow(["service_rate", "count", *(["name"] if named else []), *columns])
             for k in range(self.classes):
                 row = [repr(float(self.service_rates[k])), int(self.counts[k])]
-                writer.writerow([*row, *([self.label(k)] if named else [])])
+                optional = [repr(float(values[k])) for values in columns.values()]
+                writer.writerow([*row, *([self.label(k)] if named else []), *optional])
 
 
 def built_in_fleet(name: str) -> Fleet:

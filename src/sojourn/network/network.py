@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sojourn.checks import check_number
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.network.fleet import Fleet, positive_vector
+from sojourn.fleetcolumns import OPTIONAL_COLUMNS
+from sojourn.network.fleet import FASTEST, SLOWEST, Fleet, positive_vector
 from sojourn.types import FloatArray, IntArray
 
 ROUTING_SUM_TOLERANCE = 1e-9
@@ -23,6 +25,8 @@ class Network:
 
     ``routing`` is :math:`p_i`, the probability that a new task goes to *each client* of a class,
     shape ``(k,)``, so that ``sum(counts * routing) == 1``; ``concurrency`` is :math:`m`.
+    ``server_rate`` is :math:`\mu_s`, the updates per unit of time that the server can make, one
+    after the other; ``None`` means that it takes no time.
 
     A routing may tell clients of one class apart: ``fleet`` then lists the parts of that class one
     after another, and ``parents``, shape ``(k,)``, gives for each class of ``fleet`` the class of
@@ -40,6 +44,7 @@ class Network:
     routing: FloatArray
     concurrency: int
     parents: IntArray
+    server_rate: float | None = None
 
     def __init__(
         self,
@@ -48,6 +53,7 @@ class Network:
         concurrency: int,
         *,
         parents: ArrayLike | None = None,
+        server_rate: float | None = None,
     ) -> None:
         p = positive_vector("routing", routing, advice="Leave out clients that should get no task.")
         if p.size != fleet.classes:
@@ -67,6 +73,9 @@ class Network:
         object.__setattr__(self, "routing", p)
         object.__setattr__(self, "concurrency", check_concurrency(concurrency))
         object.__setattr__(self, "parents", _checked_parents(fleet, parents))
+        if server_rate is not None:
+            server_rate = check_number("server_rate", server_rate, least=SLOWEST, most=FASTEST)
+        object.__setattr__(self, "server_rate", server_rate)
 
     @property
     def size(self) -> int:
@@ -94,7 +103,7 @@ class Network:
         counts = np.add.reduceat(self.fleet.counts, firsts)
         if names is None and not self.is_split:
             names = self.fleet.names
-        return Fleet(self.fleet.service_rates[firsts], counts, names)
+        return self.fleet.select(firsts, counts, names)
 
     def to_table(self) -> dict[str, Any]:
         """Plain values for TOML and JSON: ``concurrency``, and one of ``classes`` per class.
@@ -111,10 +120,13 @@ class Network:
             row["count"] = int(fleet.counts[k])
             row["service-rate"] = float(fleet.service_rates[k])
             row["routing"] = float(self.routing[k])
+            for name, values in fleet.columns.items():
+                row[name.replace("_", "-")] = float(values[k])
             if self.is_split:
                 row["fleet-class"] = int(self.parents[k]) + 1
             rows.append(row)
-        return {"concurrency": self.concurrency, "classes": rows}
+        server = {} if self.server_rate is None else {"server-rate": self.server_rate}
+        return {"concurrency": self.concurrency, **server, "classes": rows}
 
     @classmethod
     def from_table(cls, table: Table | Mapping[str, Any], where: str = "network") -> "Network":
@@ -124,6 +136,7 @@ class Network:
         """
         given = table if isinstance(table, Table) else Table(table, where)
         concurrency = given.take("concurrency", int)
+        server_rate = given.take("server-rate", float, default=None)
         rows = given.tables("classes")
         if given is not table:
             given.close()
@@ -132,10 +145,17 @@ class Network:
             raise InvalidFile(
                 f"{given.where}: 'classes' is empty: there must be a class of clients"
             )
-        names, counts, rates, routing, parents = zip(*columns, strict=True)
+        names, counts, rates, routing, parents, optional = zip(*columns, strict=True)
+        if len({tuple(given_columns) for given_columns in optional}) > 1:
+            raise InvalidFile(f"{given.where}: 'classes' must all have the same links and powers")
         try:
-            fleet = Fleet(rates, counts, None if None in names else names)
-            return cls(fleet, routing, concurrency, parents=parents)
+            fleet = Fleet(
+                rates,
+                counts,
+                None if None in names else names,
+                **{name: [row[name] for row in optional] for name in optional[0]},
+            )
+            return cls(fleet, routing, concurrency, parents=parents, server_rate=server_rate)
         except InvalidInput as error:
             raise InvalidFile(f"{given.where}: {error}") from error
 
@@ -146,6 +166,7 @@ class Network:
             and np.array_equal(self.routing, other.routing)
             and self.concurrency == other.concurrency
             and np.array_equal(self.parents, other.parents)
+            and self.server_rate == other.server_rate
         )
 
     def __repr__(self) -> str:
@@ -192,14 +213,23 @@ def _checked_parents(fleet: Fleet, parents: ArrayLike | None) -> IntArray:
                 f"service rate (fleet-class, service-rate in a file); they have {rates[k]:g} and "
                 f"{rates[k + 1]:g}"
             )
+        for name, values in fleet.columns.items():
+            if ((np.diff(of) == 0) & (values[1:] != values[:-1])).any():
+                raise InvalidInput(f"the parts of one class of the fleet must have one {name}")
     of.setflags(write=False)
     return of
 
 
-def _read_class(row: Table, place: int) -> tuple[str | None, int, float, float, int]:
+def _read_class(
+    row: Table, place: int
+) -> tuple[str | None, int, float, float, int, dict[str, float]]:
     name = row.take("name", str, default=None)
     count = row.take("count", int)
     rate, routing = row.take("service-rate", float), row.take("routing", float)
     parent = row.take("fleet-class", int, default=place + 1) - 1
+    keys = {
+        name: row.take(name.replace("_", "-"), float, default=None) for name in OPTIONAL_COLUMNS
+    }
     row.close()
-    return name, count, rate, routing, parent
+    optional = {name: value for name, value in keys.items() if value is not None}
+    return name, count, rate, routing, parent, optional

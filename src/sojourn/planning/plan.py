@@ -2,7 +2,8 @@
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.bounds import max_learning_rate, penalties, per_round
+from sojourn.dispatch import Policy, Routed
 from sojourn.errors import InvalidInput, Unreachable
+from sojourn.floor import duty_cycles
 from sojourn.jackson import analyze
 from sojourn.network import ROUTINGS, Fleet, Network, check_concurrency, named_routing
 from sojourn.optimize.concurrency import optimize_concurrency
 from sojourn.optimize.objectives import Objective, TimeBudget, TimeToAccuracy
 from sojourn.optimize.routing import Progress, optimize_routing
 from sojourn.provenance import provenance
+from sojourn.rules import Rule
 from sojourn.types import FloatArray
 
 
@@ -46,7 +50,10 @@ class Plan:
 
     ``network`` may have more classes than ``fleet``: the best routing may single out clients of a
     class, whose parts then stand beside each other, so that both number the clients alike.
-    ``learning_rate`` is ``None`` only when the objective says nothing about learning.
+    ``learning_rate`` is ``None`` only when the objective says nothing about learning. ``policy`` says
+    who gets the next task, by the routing unless pilots found something better; ``rule`` is what the
+    server does with a result, ``None`` for Generalized AsyncSGD, which the bounds are about;
+    ``evidence`` is what a tuned plan was chosen by.
     """
 
     fleet: Fleet
@@ -55,6 +62,9 @@ class Plan:
     learning_rate: float | None
     value: float
     provenance: dict[str, Any]
+    policy: Policy = Routed()
+    rule: Rule | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         whole = self.network.whole_fleet()
@@ -89,6 +99,8 @@ class Plan:
 
     def predict(self, network: Network | None = None) -> Prediction:
         """Theory's figures for the plan, or for another network under the same objective."""
+        if network is None and not self.policy.routes:
+            return self._predict_policy()
         network = self.network if network is None else network
         analysis, constants = analyze(network), self.objective.constants
         value, learning_rate = self._evaluate(network)
@@ -108,6 +120,22 @@ class Plan:
             per_round=g,
             per_time=None if g is None else g / analysis.throughput,
             time_to_accuracy=value if isinstance(self.objective, TimeToAccuracy) else None,
+        )
+
+    def _predict_policy(self) -> Prediction:
+        """What is known of a policy that does not route: its rates in the long run."""
+        shares = self.policy.shares(self.network)
+        busy = duty_cycles(self.fleet, self.concurrency) * self.fleet.service_rates
+        flow = float(self.fleet.counts @ busy) if shares is not None else math.nan
+        return Prediction(
+            value=self.value,
+            learning_rate=self.learning_rate,
+            throughput=flow,
+            mean_staleness=self.policy.in_flight(self.network) - 1.0,
+            worst_staleness=flow / float(self.fleet.service_rates.min()) - 1.0,
+            per_round=None,
+            per_time=None,
+            time_to_accuracy=None,
         )
 
     def _evaluate(self, network: Network) -> tuple[float, float | None]:

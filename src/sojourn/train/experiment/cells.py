@@ -135,7 +135,11 @@ def cell_path(experiment: Experiment, cell: Cell, folder: Path) -> Path:
 
 def expected_gradients(experiment: Experiment, cell: Cell) -> float:
     """About how many gradients a cell computes: what progress is measured in."""
-    strategy = experiment.strategies[cell.strategy]
+    return expected_gradients_of(experiment, experiment.strategies[cell.strategy])
+
+
+def expected_gradients_of(experiment: Experiment, strategy: Strategy) -> float:
+    """About how many gradients a run of a strategy computes."""
     steps = strategy.rule.local_steps
     if experiment.rounds is not None:
         return float(experiment.rounds * steps)
