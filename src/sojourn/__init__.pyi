@@ -2,13 +2,13 @@ from . import rules as rules, train as train
 from .bounds import (
     Bound as Bound,
     Horizon as Horizon,
-    LearningConstants as LearningConstants,
     max_learning_rate as max_learning_rate,
     per_round_bound as per_round_bound,
     per_time_bound as per_time_bound,
     rounds_to_accuracy as rounds_to_accuracy,
     time_to_accuracy as time_to_accuracy,
 )
+from .constants import LearningConstants as LearningConstants
 from .energy import RoundEnergy as RoundEnergy, energy_per_round as energy_per_round
 from .errors import (
     DataNotFound as DataNotFound,

@@ -7,8 +7,8 @@ default the current one, and a file beats a built-in name.
 import csv
 from pathlib import Path
 
-from sojourn.bounds import LearningConstants
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.network import BUILT_IN_FLEETS, ROUTINGS, Fleet, Network, built_in_fleet, named_routing
 from sojourn.types import FloatArray

@@ -5,6 +5,7 @@
     experiment.toml   what was asked for, every choice written out
     fleet.csv         the clients, where they are not a built-in fleet
     plans/            the plan of every strategy that follows one
+    extensions/       the users' own modules that the experiment names
     cells/            one history per finished run of an experiment
     history.jsonl     the histories of all final runs
     summary.json      means over seeds, networks, provenance
@@ -25,6 +26,7 @@ from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.files import replacing
 from sojourn.history import History
 from sojourn.network import Fleet, Network
+from sojourn.sources import KEPT_IN, Sources
 from sojourn.types import Vector
 
 FLEET = "fleet.csv"
@@ -97,14 +99,17 @@ class RunFolder:
         *,
         fleet: Fleet | None = None,
         plans: Mapping[str, str] | None = None,
+        extensions: Sources | None = None,
     ) -> None:
         """Write what was asked for: the experiment's table last, so that it finds all it names.
 
         ``fleet`` is given where it is not built in, ``plans`` are the texts of plan files by the
-        name that the experiment gives them.
+        name that the experiment gives them, ``extensions`` the modules of the users' own.
         """
         if fleet is not None:
             fleet.to_csv(self.path / FLEET)
+        if extensions is not None:
+            extensions.write(self.path / KEPT_IN)
         for name, text in (plans or {}).items():
             with replacing(self.plan_path(name)) as temporary:
                 temporary.write_text(text, encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
 from sojourn.deploy.serverapp import make_dispatcher
 from sojourn.deploy.settings import Settings, read_settings
 from sojourn.dispatch import NeverQueue, Routed

@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sojourn.bounds import LearningConstants, max_learning_rate, per_round_bound, per_time_bound
+from sojourn.bounds import max_learning_rate, per_round_bound, per_time_bound
 from sojourn.cli import app
 from sojourn.cli.inputs import FleetArgument, printed
+from sojourn.constants import LearningConstants
 from sojourn.inputs import read_constants, read_fleet, read_routing
 from sojourn.jackson import analyze as analyze_network
 from sojourn.network import Network

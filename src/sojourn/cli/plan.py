@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sojourn.bounds import LearningConstants, max_learning_rate
+from sojourn.bounds import max_learning_rate
 from sojourn.cli import app
 from sojourn.cli.inputs import FleetArgument, printed
 from sojourn.config import Table as Settings
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
 from sojourn.extensions import is_extension
 from sojourn.files import replacing

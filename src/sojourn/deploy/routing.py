@@ -9,6 +9,7 @@ from sojourn.dispatch import Chooser, Policy
 from sojourn.errors import InvalidInput
 from sojourn.floor import target_rates
 from sojourn.network import Fleet
+from sojourn.rules import Weighting
 from sojourn.types import FloatArray
 
 
@@ -78,6 +79,12 @@ class Router:
         even where nothing is known.
         """
         return self._share[client]
+
+    def divisor(self, client: int, weighting: Weighting) -> float:
+        """What an update of a living client is divided by if its task is sent now."""
+        needs_all = 0.0 < weighting.debias < 1.0
+        shares = np.array([self._share[i] for i in self.living]) if needs_all else np.ones(0)
+        return weighting.divisor(self._share[client], len(self.living), weighting.mean(shares))
 
     def choose(self, finisher: int | None, now: float) -> int | None:
         """The client of the next task; ``None`` if it must wait."""

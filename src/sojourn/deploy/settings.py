@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sojourn.config import Table
-from sojourn.deploy.dispatcher import Replan
 from sojourn.deploy.pacing import LARGEST_SPEED
 from sojourn.deploy.quarantine import Quarantine
+from sojourn.deploy.replanning import Replan
 from sojourn.deploy.routing import check_policy
 from sojourn.deploy.screening import Norm, Screen, screens_named
 from sojourn.deploy.screening.norm import LARGEST_RATIO

@@ -49,7 +49,7 @@ def optimize_concurrency(
     open; then at most ``MOST_SEARCHES`` = 3 searches through all starts with ``MOST_STEPS`` = 64
     descents around each.
 
-    >>> from sojourn.bounds import LearningConstants
+    >>> from sojourn.constants import LearningConstants
     >>> from sojourn.network import built_in_fleet
     >>> from sojourn.optimize.objectives import PerTime
     >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)

@@ -7,16 +7,16 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from sojourn.bounds import (
     Horizon,
-    LearningConstants,
     Penalties,
-    check_scale,
     horizon,
     penalties,
     per_round,
     per_time,
     per_time_horizon,
 )
+from sojourn.checks import check_scale
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.extensions import is_extension, load_extension
 from sojourn.network import Network

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,11 +165,14 @@ class Plan:
         write_plan(self, path)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> "Plan":
-        """Read a plan back; a missing, misspelt or impossible entry raises ``InvalidFile``."""
+    def read(cls, path: str | os.PathLike[str], folder: Path | None = None) -> "Plan":
+        """Read a plan back; a missing, misspelt or impossible entry raises ``InvalidFile``.
+
+        An objective of one's own is sought in ``folder``, by default that of the file.
+        """
         from sojourn.planning.file import read_plan
 
-        return read_plan(path)
+        return read_plan(path, folder)
 
     def __repr__(self) -> str:
         rate = "" if self.learning_rate is None else f", learning rate {self.learning_rate:.4g}"
@@ -194,7 +198,7 @@ def plan(
     objective asks for a guarantee. For a fleet of many distinct speeds see ``group_clients``. An
     interrupted search (Ctrl-C) gives the best plan until then and says so in ``provenance``.
 
-    >>> from sojourn.bounds import LearningConstants
+    >>> from sojourn.constants import LearningConstants
     >>> from sojourn.network import built_in_fleet
     >>> constants = LearningConstants(initial_gap=2.3, smoothness=10, gradient_noise=1, heterogeneity=1)
     >>> plan(built_in_fleet("three-clusters"), TimeToAccuracy(constants, gradient_norm=0.5))

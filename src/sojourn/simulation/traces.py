@@ -3,11 +3,41 @@
 import csv
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from sojourn.errors import InvalidFile, UnknownName
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.network import Fleet
-from sojourn.simulation.laws import Trace
+from sojourn.simulation.laws import Laws, ServiceLaw, Trace, as_laws
+
+
+def read_laws(
+    given: Laws, fleet: Fleet, where: str = "law", folder: Path | None = None
+) -> tuple[ServiceLaw, ...]:
+    """`as_laws`, where ``{"name": "trace", "file": "durations.csv"}`` is a law, too.
+
+    Files and modules are sought in ``folder``.
+
+    >>> read_laws(["deterministic", "exponential"], Fleet([1.0, 2.0]))
+    (Law('deterministic'), Law('exponential'))
+    """
+    if not isinstance(given, list | tuple):
+        return _observed(given, fleet, folder) or as_laws(given, where, folder)
+    laws: list[Any] = []
+    for k, one in enumerate(given):
+        traces = _observed(one, fleet, folder)
+        laws.append(traces[k % len(traces)] if traces else one)
+    return as_laws(laws, where, folder)
+
+
+def _observed(given: Any, fleet: Fleet, folder: Path | None) -> tuple[Trace, ...]:
+    """The durations in the file that a table names, if it names one."""
+    if not isinstance(given, Mapping) or given.get("name") != "trace" or "file" not in given:
+        return ()
+    if set(given) != {"name", "file"}:
+        raise InvalidInput(f"a trace is {{name, file}} and nothing else; it is {dict(given)}")
+    return read_trace((folder or Path()) / str(given["file"]), fleet)
 
 
 def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:

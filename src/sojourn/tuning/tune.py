@@ -217,6 +217,7 @@ def _confirm(
         experiment.to_table(),
         fleet=None if experiment.fleet_is_built_in else experiment.fleet,
         plans=plan_texts(experiment),
+        extensions=experiment.extensions,
     )
     write_results(experiment, folder, [rates[i] for i in places], [histories[i] for i in places])
     return tuple(ordered), tuple(tied)

@@ -1,18 +1,13 @@
 """The learning problem of one seed: the same data, partition, batches and first weights for all."""
 
-import importlib
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from sojourn.errors import InvalidInput
+from sojourn.extensions import load_extension
 from sojourn.train.data.augment import CropAndFlip
 from sojourn.train.data.partition import Partition, make_partition
 from sojourn.train.data.sets import Dataset, load_dataset
@@ -46,7 +41,7 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
     """
     check_seed(seed)
     if experiment.problem is not None:
-        return _users_problem(experiment.problem, experiment.fleet.size, seed)
+        return _users_problem(experiment, experiment.problem, seed)
     key = (
         *(experiment.data, experiment.data_dir, experiment.partition),
         tuple(_service_rates(experiment).tolist()),
@@ -115,20 +110,12 @@ def _stream(seed: int, purpose: int) -> int:
     return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
 
-def _users_problem(text: str, clients: int, seed: int) -> Problem:
+def _users_problem(experiment: Experiment, text: str, seed: int) -> Problem:
     """What ``package.module:function`` returns for ``(clients, seed)``."""
-    module_name, _, function_name = text.partition(":")
-    with _current_folder_importable():
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise InvalidInput(
-                f"problem '{text}': the module '{module_name}' cannot be imported ({error}). It must "
-                "be installed, or lie in the folder where the command runs."
-            ) from error
-    function: Any = getattr(module, function_name, None)
+    clients = experiment.fleet.size
+    function = load_extension(text, "problem", experiment.folder)
     if not callable(function):
-        raise InvalidInput(f"problem '{text}': there is no function '{function_name}' in it")
+        raise InvalidInput(f"problem '{text}': it must be a function of (clients, seed)")
     problem = function(clients, seed)
     if not isinstance(problem, Problem):
         raise InvalidInput(
@@ -140,13 +127,3 @@ def _users_problem(text: str, clients: int, seed: int) -> Problem:
             f"problem '{text}': it has data for {problem.clients} clients; the fleet has {clients}"
         )
     return problem
-
-
-@contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
