@@ -26,8 +26,11 @@ import numpy as np
 
 from sojourn.errors import InvalidInput
 from sojourn.extensions import from_table, to_table
-from sojourn.floor import duty_cycles, target_rates
+from sojourn.floor import duty_cycles
+from sojourn.jackson import Analysis, analyze
+from sojourn.jackson.steady_state import Engine
 from sojourn.network import Fleet, Network
+from sojourn.neverqueue import never_queue
 from sojourn.types import FloatArray
 
 
@@ -111,6 +114,10 @@ class Policy:
         """Every client's share of the completions in the long run, ``(n,)``; ``None``: unknown."""
         return None
 
+    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis | None:
+        """The steady state in theory; ``None`` if there is no theory."""
+        return None
+
     def check(self, network: Network, start: str) -> None:
         """Raise unless the policy can drive ``network`` from ``start``."""
         n, m = network.size, network.concurrency
@@ -139,6 +146,9 @@ class Routed(Policy):
     def shares(self, network: Network) -> FloatArray:
         return network.client_routing
 
+    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis:
+        return analyze(network, engine=engine)
+
 
 @dataclass(frozen=True)
 class NeverQueue(Policy):
@@ -163,8 +173,10 @@ class NeverQueue(Policy):
         return min(network.concurrency, network.size)
 
     def shares(self, network: Network) -> FloatArray:
-        rates = target_rates(network.fleet, network.concurrency)
-        return network.fleet.expand(rates / float(network.fleet.counts @ rates))
+        return network.fleet.expand(never_queue(network).shares)
+
+    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis:
+        return never_queue(network)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sojourn.jackson.flow import Flow
 from sojourn.jackson.steady_state import Engine, steady_state
 from sojourn.network import Network
 from sojourn.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis:
+class Analysis(Flow):
     """Steady state of a network: arrays of shape ``(k,)`` hold the value of one client per class."""
 
     network: Network
@@ -22,6 +23,8 @@ class Analysis:
     r"""Tasks at a client at any time, :math:`E[\xi_i]` (``m`` tasks in all)."""
     utilization: FloatArray
     r"""Share of the time that a client is busy, :math:`P(\xi_i > 0)`."""
+    client_shares: FloatArray | None = None
+    """Share of the rounds that a client completes; ``None`` where it is the routing."""
 
     @property
     def relative_delay(self) -> FloatArray:
@@ -33,8 +36,8 @@ class Analysis:
 
     @property
     def staleness(self) -> FloatArray:
-        r"""Rounds that a task sent to client i waits, :math:`E[X_i]/p_i`; its mean is ``m - 1``."""
-        return self.mean_tasks / self.network.routing
+        r"""Rounds that a task sent to client i waits, :math:`E[X_i]/s_i`; its mean is ``m - 1``."""
+        return self.mean_tasks / self.shares
 
     def __repr__(self) -> str:
         busiest = self.utilization.max()
