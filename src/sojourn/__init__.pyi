@@ -35,6 +35,7 @@ from .optimize import (
     Attempt as Attempt,
     Evaluation as Evaluation,
     Grouping as Grouping,
+    NoiseRate as NoiseRate,
     Objective as Objective,
     PerRound as PerRound,
     PerTime as PerTime,

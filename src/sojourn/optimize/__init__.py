@@ -5,6 +5,7 @@ from sojourn.optimize.grouping import Grouping, group_clients
 from sojourn.optimize.objectives import (
     OBJECTIVES,
     Evaluation,
+    NoiseRate,
     Objective,
     PerRound,
     PerTime,
@@ -21,6 +22,7 @@ __all__ = [
     "Attempt",
     "Evaluation",
     "Grouping",
+    "NoiseRate",
     "Objective",
     "PerRound",
     "PerTime",

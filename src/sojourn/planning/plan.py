@@ -13,7 +13,12 @@ from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import analyze
 from sojourn.network import ROUTINGS, Fleet, Network, check_concurrency, named_routing
 from sojourn.optimize.concurrency import optimize_concurrency
-from sojourn.optimize.objectives import Objective, TimeBudget, TimeToAccuracy
+from sojourn.optimize.objectives import (
+    Objective,
+    TimeBudget,
+    TimeToAccuracy,
+    usual_concurrency,
+)
 from sojourn.optimize.routing import Progress, optimize_routing
 from sojourn.provenance import provenance
 from sojourn.types import FloatArray
@@ -173,6 +178,8 @@ def plan(
     Plan(30 clients, concurrency 7, learning rate 0.0002036: time-to-accuracy 538736)
     """
     wanted = objective if learning_rate is None else objective.with_learning_rate(learning_rate)
+    if concurrency is None:
+        concurrency = usual_concurrency(wanted, fleet)
     if concurrency is not None:
         concurrency = check_concurrency(concurrency)
     interrupted = False
