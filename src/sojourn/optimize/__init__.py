@@ -2,18 +2,17 @@
 
 from sojourn.optimize.concurrency import optimize_concurrency
 from sojourn.optimize.grouping import Grouping, group_clients
+from sojourn.optimize.noise import NoiseRate
 from sojourn.optimize.objectives import (
-    OBJECTIVES,
     Evaluation,
-    NoiseRate,
     Objective,
     PerRound,
     PerTime,
     Throughput,
     TimeBudget,
     TimeToAccuracy,
-    objective_from_table,
 )
+from sojourn.optimize.registry import OBJECTIVES, objective_from_table
 from sojourn.optimize.routing import optimize_routing
 from sojourn.optimize.solution import Attempt, Solution
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
 from sojourn.bounds import (
@@ -17,9 +16,8 @@ from sojourn.bounds import (
     per_time_horizon,
 )
 from sojourn.config import Table
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName
-from sojourn.extensions import is_extension, load_extension
-from sojourn.network import MOST_TASKS, Fleet, Network
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.network import Fleet, Network
 from sojourn.types import FloatArray
 
 NEWTON_STEPS = 100
@@ -301,112 +299,10 @@ class Throughput:
         return cls()
 
 
-@dataclass(frozen=True)
-class NoiseRate:
-    r"""How fast gradient noise enters unbiased steps, :math:`\nu = S_1/(n^2 \lambda)`.
-
-    Two ways to send tasks that move the mean equally fast differ in noise by :math:`\nu` alone
-    (`sojourn.floor.noise_rate`), so it ranks them without constants of the learning problem and
-    without a learning rate. It falls with every task in flight, ever more slowly, while staleness
-    grows: it has no best concurrency, and a plan takes ``usual_concurrency`` = n, beyond which no
-    policy can add a task without queueing. At m = 1 square-root routing is best.
-
-    >>> from sojourn.network import built_in_fleet, square_root_routing
-    >>> fleet = built_in_fleet("three-clusters")
-    >>> round(NoiseRate().evaluate(Network(fleet, square_root_routing(fleet), 30)).value, 3)
-    2.118
-    """
-
-    @property
-    def name(self) -> str:
-        return "noise-rate"
-
-    @property
-    def maximize(self) -> bool:
-        return False
-
-    @property
-    def constants(self) -> LearningConstants | None:
-        return None
-
-    @property
-    def learning_rate(self) -> float | None:
-        return None
-
-    def with_learning_rate(self, learning_rate: float | None) -> "NoiseRate":
-        if learning_rate is not None:
-            raise InvalidInput("the noise rate does not depend on a learning rate: leave it out")
-        return self
-
-    def usual_concurrency(self, fleet: Fleet) -> int:
-        """As many tasks as clients."""
-        return min(fleet.size, MOST_TASKS)
-
-    def evaluate(self, network: Network) -> Evaluation:
-        s = penalties(network)
-        value = s.routing / (float(network.size) ** 2 * s.throughput)
-        return Evaluation(value, s.routing_gradient / s.routing - s.log_throughput_gradient)
-
-    def rounds_at(self, network: Network) -> float | None:
-        return None
-
-    def to_table(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
-        return cls()
-
-
 def usual_concurrency(objective: Objective, fleet: Fleet) -> int | None:
     """The tasks in flight that go with an objective that has no best number of them, if it says."""
     usual = getattr(objective, "usual_concurrency", None)
     return None if usual is None else int(usual(fleet))
-
-
-OBJECTIVES: dict[str, type[Objective]] = {
-    "noise-rate": NoiseRate,
-    "time-to-accuracy": TimeToAccuracy,
-    "time-budget": TimeBudget,
-    "per-time": PerTime,
-    "per-round": PerRound,
-    "throughput": Throughput,
-}
-"""The built-in objectives by name."""
-
-
-def objective_to_table(objective: Objective) -> dict[str, Any]:
-    """An objective's table with its name: a built-in one, or ``module:Class``.
-
-    >>> objective_to_table(Throughput())
-    {'name': 'throughput'}
-    """
-    kind = type(objective)
-    built_in = OBJECTIVES.get(objective.name) is kind
-    name = objective.name if built_in else f"{kind.__module__}:{kind.__qualname__}"
-    return {"name": name, **objective.to_table()}
-
-
-def objective_from_table(
-    table: Table, constants: LearningConstants | None, folder: Path | None = None
-) -> Objective:
-    """The objective that ``table`` describes; a module that it names is sought in ``folder`` too.
-
-    >>> objective_from_table(Table({"name": "throughput"}, "plan.toml"), None)
-    Throughput()
-    """
-    name = table.take("name", str)
-    if not is_extension(name) and name not in OBJECTIVES:
-        raise InvalidFile(f"{table.where}: {UnknownName('objective', name, OBJECTIVES)}")
-    try:
-        kind = OBJECTIVES.get(name) or load_extension(name, "objective", folder)
-        objective: Objective = kind.from_table(table, constants)
-    except InvalidFile:
-        raise
-    except InvalidInput as error:
-        raise InvalidFile(f"{table.where}: {error}") from error
-    table.close()
-    return objective
 
 
 def best_learning_rate(s: Penalties, constants: LearningConstants, *, rounds: float) -> float:

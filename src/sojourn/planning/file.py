@@ -14,12 +14,8 @@ from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, Unreachable
 from sojourn.files import replacing
 from sojourn.network import Network
-from sojourn.optimize.objectives import (
-    Evaluation,
-    Objective,
-    objective_from_table,
-    objective_to_table,
-)
+from sojourn.optimize.objectives import Evaluation, Objective
+from sojourn.optimize.registry import objective_from_table, objective_to_table
 from sojourn.planning.plan import Plan
 from sojourn.version import __version__
 

@@ -11,7 +11,15 @@ from numpy.typing import ArrayLike
 from sojourn.bounds import max_learning_rate, penalties, per_round
 from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import analyze
-from sojourn.network import ROUTINGS, Fleet, Network, check_concurrency, named_routing
+from sojourn.network import (
+    ROUTINGS,
+    Fleet,
+    Network,
+    check_concurrency,
+    named_routing,
+    uniform_routing,
+)
+from sojourn.neverqueue import never_queue
 from sojourn.optimize.concurrency import optimize_concurrency
 from sojourn.optimize.objectives import (
     Objective,
@@ -31,14 +39,18 @@ class Prediction:
     ``value`` is the objective's, ``inf`` where it is out of reach, at ``learning_rate``: the best
     one for this network if the objective leaves it free. ``per_round`` (G) and ``per_time`` (H) are
     taken at that learning rate, after as many rounds as the plan's, or for a time budget as many as
-    this network completes in it.
+    this network completes in it. ``noise_rate`` and ``staleness_time`` (mean over clients of the time
+    that a task spends with them) compare any two policies without constants; never queueing has no
+    more than these, since objectives are those of routed tasks: its ``value`` is ``None``.
     """
 
-    value: float
+    value: float | None
     learning_rate: float | None
     throughput: float
     mean_staleness: float
     worst_staleness: float
+    noise_rate: float
+    staleness_time: float
     per_round: float | None
     per_time: float | None
     time_to_accuracy: float | None
@@ -109,6 +121,8 @@ class Plan:
             throughput=analysis.throughput,
             mean_staleness=network.concurrency - 1.0,
             worst_staleness=float(analysis.staleness.max()),
+            noise_rate=analysis.noise_rate,
+            staleness_time=analysis.mean_staleness_time,
             per_round=g,
             per_time=None if g is None else g / analysis.throughput,
             time_to_accuracy=value if isinstance(self.objective, TimeToAccuracy) else None,
@@ -122,9 +136,9 @@ class Plan:
         return evaluation.value, evaluation.learning_rate
 
     def comparison(self) -> dict[str, Prediction]:
-        """The plan beside uniform, balanced and square-root routing at the same concurrency.
+        """The plan beside three simple routings and never queueing, at the same concurrency.
 
-        Each has its own best learning rate, unless the objective fixes one.
+        Each routing has its own best learning rate, unless the objective fixes one.
         """
         rows = {
             name: self.predict(
@@ -132,7 +146,24 @@ class Plan:
             )
             for name in ROUTINGS
         }
-        return {**rows, "plan": self.predict()}
+        return {**rows, "never-queue": self.never_queue(), "plan": self.predict()}
+
+    def never_queue(self, concurrency: int | None = None) -> Prediction:
+        """Theory's figures for never queueing, with as many tasks as the plan unless told."""
+        m = self.concurrency if concurrency is None else concurrency
+        analysis = never_queue(Network(self.fleet, uniform_routing(self.fleet), m))
+        return Prediction(
+            value=None,
+            learning_rate=None,
+            throughput=analysis.throughput,
+            mean_staleness=min(m, self.fleet.size) - 1.0,
+            worst_staleness=float(analysis.staleness.max()),
+            noise_rate=analysis.noise_rate,
+            staleness_time=analysis.mean_staleness_time,
+            per_round=None,
+            per_time=None,
+            time_to_accuracy=None,
+        )
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as TOML that a person can read and edit."""
