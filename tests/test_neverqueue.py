@@ -148,5 +148,15 @@ def test_routed_time_with_clients_is_what_is_simulated() -> None:
 def test_a_policy_without_theory_gets_a_sentence() -> None:
     network = network_of(FLEETS["mixed"], 4)
     for name in set(POLICIES) - {"routed", "never-queue"}:
-        with pytest.raises(sj.InvalidInput, match=f"'{name}': there is one for 'routed' and 'nev"):
+        with pytest.raises(sj.InvalidInput, match=f"'{name}' on this network: there is"):
             sj.analyze(network, name)
+
+
+def test_links_have_no_theory_of_never_queueing_and_count_in_routed_time() -> None:
+    fleet = sj.Fleet([1.0, 2.0], uplink=[0.0, 1.5])
+    network = sj.Network(fleet, sj.balanced_routing(fleet), 3, server_rate=4.0)
+    with pytest.raises(sj.InvalidInput, match="without links and server"):
+        sj.analyze(network, "never-queue")
+    found = sj.analyze(network)
+    # Little's law over all tasks, wherever they are.
+    assert fleet.counts @ (found.rates * found.staleness_time) == pytest.approx(3, rel=1e-12)

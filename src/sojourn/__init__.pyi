@@ -10,6 +10,7 @@ from .bounds import (
     rounds_to_accuracy as rounds_to_accuracy,
     time_to_accuracy as time_to_accuracy,
 )
+from .energy import RoundEnergy as RoundEnergy, energy_per_round as energy_per_round
 from .errors import (
     DataNotFound as DataNotFound,
     InvalidFile as InvalidFile,
@@ -33,6 +34,7 @@ from .network import (
 )
 from .optimize import (
     Attempt as Attempt,
+    Energy as Energy,
     Evaluation as Evaluation,
     Grouping as Grouping,
     NoiseRate as NoiseRate,
@@ -41,6 +43,7 @@ from .optimize import (
     PerTime as PerTime,
     Solution as Solution,
     Throughput as Throughput,
+    TimeAndEnergy as TimeAndEnergy,
     TimeBudget as TimeBudget,
     TimeToAccuracy as TimeToAccuracy,
     group_clients as group_clients,
@@ -63,4 +66,5 @@ from .simulation.schedule import Schedule as Schedule
 from .simulation.simulate import simulate as simulate
 from .simulation.traces import read_trace as read_trace
 from .train.replay.replay import replay as replay
+from .tuning.tune import Tuned as Tuned, tune as tune
 from .version import __version__ as __version__

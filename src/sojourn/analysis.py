@@ -38,7 +38,7 @@ def analyze(
             f"'{name}'" for name, kind in POLICIES.items() if kind.analysis is not Policy.analysis
         )
         raise InvalidInput(
-            f"no theory is known for the policy '{chosen.name}': there is one for {known}. "
-            "Simulate this one."
+            f"no theory is known for the policy '{chosen.name}' on this network: there is one for "
+            f"{known}, the latter without links and server. Simulate this one."
         )
     return found

@@ -27,7 +27,7 @@ import numpy as np
 from sojourn.errors import InvalidInput
 from sojourn.extensions import from_table, to_table
 from sojourn.floor import duty_cycles
-from sojourn.jackson import Analysis, analyze
+from sojourn.jackson import Analysis, analyze, link_times
 from sojourn.jackson.steady_state import Engine
 from sojourn.network import Fleet, Network
 from sojourn.neverqueue import never_queue
@@ -175,8 +175,9 @@ class NeverQueue(Policy):
     def shares(self, network: Network) -> FloatArray:
         return network.fleet.expand(never_queue(network).shares)
 
-    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis:
-        return never_queue(network)
+    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis | None:
+        stations = network.server_rate is not None or link_times(network.fleet) is not None
+        return None if stations else never_queue(network)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sojourn.checks import check_number
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import replacing
+from sojourn.fleetcolumns import OPTIONAL_COLUMNS, checked_column
 from sojourn.fleetfile import read_columns
 from sojourn.types import FloatArray, IntArray
 
@@ -32,6 +34,10 @@ class Fleet:
     many clients each class has (one each by default), so :math:`n` = ``size`` = ``counts.sum()``.
     ``names`` (optional) names the classes. Clients are numbered class by class.
 
+    ``downlink`` and ``uplink`` (optional) are the mean times that a task takes to a client and its
+    update back; the powers (optional) are what a client draws while it computes, sends, receives
+    and does not compute, for ``energy_per_round``. All have one entry per class, zero or more.
+
     >>> fleet = Fleet([0.01, 0.1, 1.0], counts=[10, 10, 10])
     >>> fleet.size, fleet.total_rate
     (30, 11.1)
@@ -40,12 +46,25 @@ class Fleet:
     service_rates: FloatArray
     counts: IntArray
     names: tuple[str, ...] | None = None
+    downlink: FloatArray | None = None
+    uplink: FloatArray | None = None
+    power_compute: FloatArray | None = None
+    power_uplink: FloatArray | None = None
+    power_downlink: FloatArray | None = None
+    power_idle: FloatArray | None = None
 
     def __init__(
         self,
         service_rates: ArrayLike,
         counts: ArrayLike | None = None,
         names: Sequence[str] | None = None,
+        *,
+        downlink: ArrayLike | None = None,
+        uplink: ArrayLike | None = None,
+        power_compute: ArrayLike | None = None,
+        power_uplink: ArrayLike | None = None,
+        power_downlink: ArrayLike | None = None,
+        power_idle: ArrayLike | None = None,
     ) -> None:
         rates = _positive_vector("service_rates", service_rates)
         if rates.min() < SLOWEST or rates.max() > FASTEST:
@@ -73,6 +92,9 @@ class Fleet:
         object.__setattr__(self, "service_rates", rates)
         object.__setattr__(self, "counts", whole)
         object.__setattr__(self, "names", None if names is None else tuple(map(str, names)))
+        columns = (downlink, uplink, power_compute, power_uplink, power_downlink, power_idle)
+        for name, values in zip(OPTIONAL_COLUMNS, columns, strict=True):
+            object.__setattr__(self, name, checked_column(name, values, rates.size))
 
     @property
     def size(self) -> int:
@@ -88,6 +110,34 @@ class Fleet:
     def total_rate(self) -> float:
         r"""The speed of the fleet when nobody waits, :math:`|\mu| = \sum_i \mu_i`."""
         return float(self.counts @ self.service_rates)
+
+    @property
+    def columns(self) -> dict[str, FloatArray]:
+        """The optional columns that the fleet has: times on links and powers, by name."""
+        present = {name: getattr(self, name) for name in OPTIONAL_COLUMNS}
+        return {name: values for name, values in present.items() if values is not None}
+
+    def select(
+        self,
+        classes: ArrayLike,
+        counts: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+    ) -> "Fleet":
+        """The fleet of the given classes, with all their columns; ``counts`` replaces the sizes.
+
+        A class may be named twice, to split it. Names are those given.
+
+        >>> fleet = Fleet([1.0, 2.0], counts=[3, 1], downlink=[0.5, 0.0])
+        >>> fleet.select([0, 0, 1], counts=[1, 2, 1]).columns["downlink"].tolist()
+        [0.5, 0.5, 0.0]
+        """
+        index = np.asarray(classes, dtype=np.int64)
+        return Fleet(
+            self.service_rates[index],
+            self.counts[index] if counts is None else counts,
+            names,
+            **{name: values[index] for name, values in self.columns.items()},
+        )
 
     def label(self, index: int) -> str:
         """What to call class ``index`` in a table."""
@@ -108,6 +158,8 @@ class Fleet:
             and np.array_equal(self.service_rates, other.service_rates)
             and np.array_equal(self.counts, other.counts)
             and self.names == other.names
+            and self.columns.keys() == other.columns.keys()
+            and all(np.array_equal(v, other.columns[k]) for k, v in self.columns.items())
         )
 
     def __repr__(self) -> str:
@@ -117,14 +169,14 @@ class Fleet:
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> "Fleet":
-        """Read columns ``service_rate`` and, optionally, ``count`` and ``name``.
+        """Read columns ``service_rate`` and, optionally, ``count``, ``name``, links and powers.
 
         Any other column, an empty file or a value that is not a number raises ``InvalidFile``
         with the line it stands on.
         """
-        rates, counts, names = read_columns(path)
+        rates, counts, names, optional = read_columns(path)
         try:
-            return cls(rates, counts, names)
+            return cls(rates, counts, names, **optional)
         except InvalidInput as error:
             raise InvalidFile(f"{path}: {error}") from error
 
@@ -133,10 +185,12 @@ class Fleet:
         with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
             writer = csv.writer(f)
             named = self.names is not None
-            writer.writerow(["service_rate", "count", *(["name"] if named else [])])
+            columns = self.columns
+            writer.writerow(["service_rate", "count", *(["name"] if named else []), *columns])
             for k in range(self.classes):
                 row = [repr(float(self.service_rates[k])), int(self.counts[k])]
-                writer.writerow([*row, *([self.label(k)] if named else [])])
+                optional = [repr(float(values[k])) for values in columns.values()]
+                writer.writerow([*row, *([self.label(k)] if named else []), *optional])
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +199,8 @@ class Network:
 
     ``routing`` is :math:`p_i`, the probability that a new task goes to *each client* of a class,
     shape ``(k,)``, so that ``sum(counts * routing) == 1``; ``concurrency`` is :math:`m`.
+    ``server_rate`` is :math:`\mu_s`, the updates per unit of time that the server can make, one
+    after the other; ``None`` means that it takes no time.
 
     A routing may tell clients of one class apart: ``fleet`` then lists the parts of that class one
     after another, and ``parents``, shape ``(k,)``, gives for each class of ``fleet`` the class of
@@ -162,6 +218,7 @@ class Network:
     routing: FloatArray
     concurrency: int
     parents: IntArray
+    server_rate: float | None = None
 
     def __init__(
         self,
@@ -170,6 +227,7 @@ class Network:
         concurrency: int,
         *,
         parents: ArrayLike | None = None,
+        server_rate: float | None = None,
     ) -> None:
         p = _positive_vector(
             "routing", routing, advice="Leave out clients that should get no task."
@@ -191,6 +249,9 @@ class Network:
         object.__setattr__(self, "routing", p)
         object.__setattr__(self, "concurrency", check_concurrency(concurrency))
         object.__setattr__(self, "parents", _checked_parents(fleet, parents))
+        if server_rate is not None:
+            server_rate = check_number("server_rate", server_rate, least=SLOWEST, most=FASTEST)
+        object.__setattr__(self, "server_rate", server_rate)
 
     @property
     def size(self) -> int:
@@ -218,7 +279,7 @@ class Network:
         counts = np.add.reduceat(self.fleet.counts, firsts)
         if names is None and not self.is_split:
             names = self.fleet.names
-        return Fleet(self.fleet.service_rates[firsts], counts, names)
+        return self.fleet.select(firsts, counts, names)
 
     def to_table(self) -> dict[str, Any]:
         """Plain values for TOML and JSON: ``concurrency``, and one of ``classes`` per class.
@@ -235,10 +296,13 @@ class Network:
             row["count"] = int(fleet.counts[k])
             row["service-rate"] = float(fleet.service_rates[k])
             row["routing"] = float(self.routing[k])
+            for name, values in fleet.columns.items():
+                row[name.replace("_", "-")] = float(values[k])
             if self.is_split:
                 row["fleet-class"] = int(self.parents[k]) + 1
             rows.append(row)
-        return {"concurrency": self.concurrency, "classes": rows}
+        server = {} if self.server_rate is None else {"server-rate": self.server_rate}
+        return {"concurrency": self.concurrency, **server, "classes": rows}
 
     @classmethod
     def from_table(cls, table: Table | Mapping[str, Any], where: str = "network") -> "Network":
@@ -248,6 +312,7 @@ class Network:
         """
         given = table if isinstance(table, Table) else Table(table, where)
         concurrency = given.take("concurrency", int)
+        server_rate = given.take("server-rate", float, default=None)
         rows = given.tables("classes")
         if given is not table:
             given.close()
@@ -256,10 +321,17 @@ class Network:
             raise InvalidFile(
                 f"{given.where}: 'classes' is empty: there must be a class of clients"
             )
-        names, counts, rates, routing, parents = zip(*columns, strict=True)
+        names, counts, rates, routing, parents, optional = zip(*columns, strict=True)
+        if len({tuple(given_columns) for given_columns in optional}) > 1:
+            raise InvalidFile(f"{given.where}: 'classes' must all have the same links and powers")
         try:
-            fleet = Fleet(rates, counts, None if None in names else names)
-            return cls(fleet, routing, concurrency, parents=parents)
+            fleet = Fleet(
+                rates,
+                counts,
+                None if None in names else names,
+                **{name: [row[name] for row in optional] for name in optional[0]},
+            )
+            return cls(fleet, routing, concurrency, parents=parents, server_rate=server_rate)
         except InvalidInput as error:
             raise InvalidFile(f"{given.where}: {error}") from error
 
@@ -270,6 +342,7 @@ class Network:
             and np.array_equal(self.routing, other.routing)
             and self.concurrency == other.concurrency
             and np.array_equal(self.parents, other.parents)
+            and self.server_rate == other.server_rate
         )
 
     def __repr__(self) -> str:
@@ -375,17 +448,26 @@ def _checked_parents(fleet: Fleet, parents: ArrayLike | None) -> IntArray:
                 f"service rate (fleet-class, service-rate in a file); they have {rates[k]:g} and "
                 f"{rates[k + 1]:g}"
             )
+        for name, values in fleet.columns.items():
+            if ((np.diff(of) == 0) & (values[1:] != values[:-1])).any():
+                raise InvalidInput(f"the parts of one class of the fleet must have one {name}")
     of.setflags(write=False)
     return of
 
 
-def _read_class(row: Table, place: int) -> tuple[str | None, int, float, float, int]:
+def _read_class(
+    row: Table, place: int
+) -> tuple[str | None, int, float, float, int, dict[str, float]]:
     name = row.take("name", str, default=None)
     count = row.take("count", int)
     rate, routing = row.take("service-rate", float), row.take("routing", float)
     parent = row.take("fleet-class", int, default=place + 1) - 1
+    keys = {
+        name: row.take(name.replace("_", "-"), float, default=None) for name in OPTIONAL_COLUMNS
+    }
     row.close()
-    return name, count, rate, routing, parent
+    optional = {name: value for name, value in keys.items() if value is not None}
+    return name, count, rate, routing, parent, optional
 
 
 def _proportional_to(fleet: Fleet, weights: FloatArray) -> FloatArray:

@@ -56,6 +56,7 @@ from sojourn.cli import (  # noqa: E402  the commands register themselves on `ap
     reproduce,
     simulate,
     train,
+    tune,
 )
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "reproduce",
     "simulate",
     "train",
+    "tune",
 ]
 
 

@@ -1,6 +1,7 @@
 """What follows from how many tasks clients complete, whatever sends them."""
 
 from sojourn.floor import noise_rate
+from sojourn.jackson.occupancy import link_times
 from sojourn.network import Network
 from sojourn.types import FloatArray
 
@@ -11,6 +12,7 @@ class Flow:
     network: Network
     throughput: float
     mean_tasks_full: FloatArray
+    mean_at_server_full: float
     client_shares: FloatArray | None
 
     @property
@@ -43,8 +45,13 @@ class Flow:
 
     @property
     def staleness_time(self) -> FloatArray:
-        r"""Time that a task spends with a client, :math:`E[\xi_i]/r_i` by Little's law."""
-        return self.mean_tasks_full / self.rates
+        r"""Time that a task spends with a client, :math:`E[\xi_i]/r_i` by Little's law.
+
+        Links and a server that takes time add what a task spends there.
+        """
+        time = self.mean_tasks_full / self.rates + self.mean_at_server_full / self.throughput
+        links = link_times(self.network.fleet)
+        return time if links is None else time + links
 
     @property
     def mean_staleness_time(self) -> float:

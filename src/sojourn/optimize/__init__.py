@@ -1,6 +1,7 @@
 """The routing and the concurrency that are best for an objective."""
 
 from sojourn.optimize.concurrency import optimize_concurrency
+from sojourn.optimize.energy import Energy, TimeAndEnergy
 from sojourn.optimize.grouping import Grouping, group_clients
 from sojourn.optimize.noise import NoiseRate
 from sojourn.optimize.objectives import (
@@ -19,6 +20,7 @@ from sojourn.optimize.solution import Attempt, Solution
 __all__ = [
     "OBJECTIVES",
     "Attempt",
+    "Energy",
     "Evaluation",
     "Grouping",
     "NoiseRate",
@@ -27,6 +29,7 @@ __all__ = [
     "PerTime",
     "Solution",
     "Throughput",
+    "TimeAndEnergy",
     "TimeBudget",
     "TimeToAccuracy",
     "group_clients",

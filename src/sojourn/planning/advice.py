@@ -1,4 +1,4 @@
-"""Where a plan is far from what trains, in sentences."""
+"""What queueing costs a plan, and where it is far from what trains."""
 
 from sojourn.network import Network, square_root_routing
 from sojourn.planning.plan import Plan
@@ -22,17 +22,16 @@ def warnings(plan: Plan) -> list[str]:
 
 def _few_tasks(plan: Plan) -> str | None:
     fleet, m = plan.fleet, plan.concurrency
-    noise = plan.predict().noise_rate
-    if m >= fleet.size:
+    noise, never = plan.predict().noise_rate, plan.never_queue(fleet.size)
+    if m >= fleet.size or never is None:
         return None
-    never = plan.never_queue(fleet.size).noise_rate
     routed = plan.predict(Network(fleet, square_root_routing(fleet), fleet.size)).noise_rate
     if noise < NOISY * routed:
         return None
-    tasks = "1 task" if m == 1 else f"{m} tasks"
+    tasks = "1 task in flight brings" if m == 1 else f"{m} tasks in flight bring"
     return (
-        f"{tasks} in flight for {fleet.size} clients bring {noise / routed:.3g} times the noise of "
-        f"square-root routing with {fleet.size}, and {noise / never:.3g} times that of never queueing: "
+        f"{tasks} {fleet.size} clients {noise / routed:.3g} times the noise of "
+        f"square-root routing with {fleet.size}, and {noise / never.noise_rate:.3g} times that of never queueing: "
         "the bound overrates what staleness costs. Measure more tasks before you train with so few."
     )
 
@@ -47,7 +46,15 @@ def _small_rate(plan: Plan) -> str | None:
     if eta * TIMID > stable:
         return None
     return (
-        f"The learning rate {eta:.3g} is {stable / eta:.2g} times below the {stable:.2g} at which "
-        f"steps of curvature L = {constants.smoothness:g} become unstable with {plan.concurrency} "
-        "tasks in flight. Try larger ones."
+        f"The learning rate {eta:.3g} is {stable / eta:.0f} times below the {stable:.2g} at which "
+        f"steps of curvature L = {constants.smoothness:g} become unstable at m = {plan.concurrency}: "
+        "try larger ones."
     )
+
+
+def queueing_cost(plan: Plan) -> tuple[float, float] | None:
+    """How many times the noise and the staleness in time of never queueing a plan has, if known."""
+    ours, never = plan.predict(), plan.never_queue()
+    if never is None:
+        return None
+    return ours.noise_rate / never.noise_rate, ours.staleness_time / never.staleness_time

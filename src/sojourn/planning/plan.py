@@ -2,13 +2,15 @@
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.bounds import max_learning_rate, penalties, per_round
+from sojourn.dispatch import NeverQueue, Policy, Routed
 from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import analyze
 from sojourn.network import (
@@ -19,7 +21,6 @@ from sojourn.network import (
     named_routing,
     uniform_routing,
 )
-from sojourn.neverqueue import never_queue
 from sojourn.optimize.concurrency import optimize_concurrency
 from sojourn.optimize.objectives import (
     Objective,
@@ -29,6 +30,7 @@ from sojourn.optimize.objectives import (
 )
 from sojourn.optimize.routing import Progress, optimize_routing
 from sojourn.provenance import provenance
+from sojourn.rules import Rule
 from sojourn.types import FloatArray
 
 
@@ -40,8 +42,8 @@ class Prediction:
     one for this network if the objective leaves it free. ``per_round`` (G) and ``per_time`` (H) are
     taken at that learning rate, after as many rounds as the plan's, or for a time budget as many as
     this network completes in it. ``noise_rate`` and ``staleness_time`` (mean over clients of the time
-    that a task spends with them) compare any two policies without constants; never queueing has no
-    more than these, since objectives are those of routed tasks: its ``value`` is ``None``.
+    that a task spends with them) compare any two policies without constants. Objectives are about
+    routed tasks, so that the ``value`` of never queueing is ``None``.
     """
 
     value: float | None
@@ -62,7 +64,10 @@ class Plan:
 
     ``network`` may have more classes than ``fleet``: the best routing may single out clients of a
     class, whose parts then stand beside each other, so that both number the clients alike.
-    ``learning_rate`` is ``None`` only when the objective says nothing about learning.
+    ``learning_rate`` is ``None`` only when the objective says nothing about learning. ``policy`` says
+    who gets the next task, by the routing unless pilots found something better; ``rule`` is what the
+    server does with a result, ``None`` for Generalized AsyncSGD, which the bounds are about;
+    ``evidence`` is what a tuned plan was chosen by.
     """
 
     fleet: Fleet
@@ -71,6 +76,9 @@ class Plan:
     learning_rate: float | None
     value: float
     provenance: dict[str, Any]
+    policy: Policy = Routed()
+    rule: Rule | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         whole = self.network.whole_fleet()
@@ -105,6 +113,10 @@ class Plan:
 
     def predict(self, network: Network | None = None) -> Prediction:
         """Theory's figures for the plan, or for another network under the same objective."""
+        if network is None and not self.policy.routes:
+            return self._predict_policy(
+                self.policy, self.concurrency, self.value, self.learning_rate
+            )
         network = self.network if network is None else network
         analysis, constants = analyze(network), self.objective.constants
         value, learning_rate = self._evaluate(network)
@@ -128,6 +140,28 @@ class Plan:
             time_to_accuracy=value if isinstance(self.objective, TimeToAccuracy) else None,
         )
 
+    def _predict_policy(
+        self, policy: Policy, concurrency: int, value: float | None, learning_rate: float | None
+    ) -> Prediction:
+        """What is known of a policy that does not route; ``nan`` where nothing is."""
+        network = self._with(uniform_routing(self.fleet), concurrency)
+        analysis = policy.analysis(network)
+        return Prediction(
+            value=value,
+            learning_rate=learning_rate,
+            throughput=analysis.throughput if analysis else math.nan,
+            mean_staleness=policy.in_flight(network) - 1.0,
+            worst_staleness=float(analysis.staleness.max()) if analysis else math.nan,
+            noise_rate=analysis.noise_rate if analysis else math.nan,
+            staleness_time=analysis.mean_staleness_time if analysis else math.nan,
+            per_round=None,
+            per_time=None,
+            time_to_accuracy=None,
+        )
+
+    def _with(self, routing: FloatArray, concurrency: int) -> Network:
+        return Network(self.fleet, routing, concurrency, server_rate=self.network.server_rate)
+
     def _evaluate(self, network: Network) -> tuple[float, float | None]:
         try:
             evaluation = self.objective.evaluate(network)
@@ -141,29 +175,20 @@ class Plan:
         Each routing has its own best learning rate, unless the objective fixes one.
         """
         rows = {
-            name: self.predict(
-                Network(self.fleet, named_routing(self.fleet, name), self.concurrency)
-            )
+            name: self.predict(self._with(named_routing(self.fleet, name), self.concurrency))
             for name in ROUTINGS
         }
-        return {**rows, "never-queue": self.never_queue(), "plan": self.predict()}
+        never = self.never_queue()
+        return {**rows, **({"never-queue": never} if never else {}), "plan": self.predict()}
 
-    def never_queue(self, concurrency: int | None = None) -> Prediction:
-        """Theory's figures for never queueing, with as many tasks as the plan unless told."""
+    def never_queue(self, concurrency: int | None = None) -> Prediction | None:
+        """Theory's figures for never queueing, with as many tasks as the plan unless told.
+
+        ``None`` where links or a server take time, for which they are not known.
+        """
         m = self.concurrency if concurrency is None else concurrency
-        analysis = never_queue(Network(self.fleet, uniform_routing(self.fleet), m))
-        return Prediction(
-            value=None,
-            learning_rate=None,
-            throughput=analysis.throughput,
-            mean_staleness=min(m, self.fleet.size) - 1.0,
-            worst_staleness=float(analysis.staleness.max()),
-            noise_rate=analysis.noise_rate,
-            staleness_time=analysis.mean_staleness_time,
-            per_round=None,
-            per_time=None,
-            time_to_accuracy=None,
-        )
+        found = self._predict_policy(NeverQueue(), m, None, None)
+        return None if math.isnan(found.noise_rate) else found
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as TOML that a person can read and edit."""

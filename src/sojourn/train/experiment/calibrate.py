@@ -167,6 +167,16 @@ def smoothness(problem: Problem, weights: Tensor, *, seed: int) -> float:
     return max(_largest_curvature(model, problem.loss, sets[i], generator) for i in chosen)
 
 
+def curvature(problem: Problem, weights: Tensor, *, seed: int) -> float:
+    r"""The largest :math:`|\lambda|` of the Hessian of the average loss, on samples of all clients."""
+    most = max(1, 4 * CURVATURE_SAMPLES // problem.clients)
+    sets = problem.train_sets
+    pooled = torch.cat([x[:most] for x, _ in sets]), torch.cat([y[:most] for _, y in sets])
+    generator = torch.Generator().manual_seed(seed)
+    model = problem.trained_model(weights)
+    return _largest_curvature(model, problem.loss, pooled, generator)
+
+
 def _largest_curvature(
     model: nn.Module, loss: Loss, samples: Samples, generator: torch.Generator
 ) -> float:

@@ -138,7 +138,11 @@ def cell_path(experiment: Experiment, cell: Cell, folder: Path) -> Path:
 
 def expected_gradients(experiment: Experiment, cell: Cell) -> float:
     """About how many gradients a cell computes: what progress is measured in."""
-    strategy = experiment.strategies[cell.strategy]
+    return expected_gradients_of(experiment, experiment.strategies[cell.strategy])
+
+
+def expected_gradients_of(experiment: Experiment, strategy: Strategy) -> float:
+    """About how many gradients a run of a strategy computes."""
     steps = strategy.rule.local_steps
     if experiment.rounds is not None:
         return float(experiment.rounds * steps)
@@ -147,5 +151,5 @@ def expected_gradients(experiment: Experiment, cell: Cell) -> float:
     if theory is not None:
         # A task of several local steps takes as many times as long.
         return max(1.0, theory.throughput * experiment.time)
-    short = schedule_of(experiment, strategy, cell.seed, rounds=ROUNDS_OF_A_LOOK)
+    short = schedule_of(experiment, strategy, 0, rounds=ROUNDS_OF_A_LOOK)
     return max(1.0, short.throughput() * experiment.time * steps)

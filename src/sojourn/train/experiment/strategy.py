@@ -90,25 +90,20 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
     where = table.where
     given = table.take("routing", (str, list), default=None)
     routing = "uniform" if given is None else given
-    rule = _rule(table, defaults["rule"], folder)
-    policy = said(
-        where,
-        as_policy,
-        table.take("policy", (str, dict), default=defaults["policy"] or rule.policy),
-        f"{where}: policy",
-        folder,
-    )
-    said(where, _check_policy, rule, policy, given)
+    text, plan = None, None
+    if isinstance(routing, str) and routing.endswith(".toml"):
+        text, plan = _read_plan(folder / routing, fleet, where)
+    rule, policy = _rule_and_policy(table, defaults, plan, folder)
+    said(where, _check_policy, rule, policy, None if plan and not plan.policy.routes else given)
     law = table.take("law", (str, dict, list), default=defaults["law"])
     scenario = said(where, _scenario, law, policy, rule, defaults, folder)
     concurrency = table.take("concurrency", int, default=None)
     rates = table.take("learning-rate", (float, list), default=defaults["learning-rate"])
-    if isinstance(routing, str) and routing.endswith(".toml"):
-        text, plan = _read_plan(folder / routing, fleet, where)
-        network, default_name = plan.network, Path(routing).stem
+    if plan is not None:
+        network, default_name = plan.network, Path(str(routing)).stem
         rates = plan.learning_rate if rates is None else rates
     else:
-        text, default_name = None, routing if isinstance(routing, str) else "given routing"
+        default_name = routing if isinstance(routing, str) else "given routing"
         concurrency = defaults["concurrency"] if concurrency is None else concurrency
         network = said(where, _routed, routing, fleet)
     if concurrency is not None:
@@ -124,6 +119,22 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
     )
     table.close()
     return strategy
+
+
+def _rule_and_policy(
+    table: Table, defaults: Mapping[str, Any], plan: Plan | None, folder: Path
+) -> tuple[Rule, Policy]:
+    """What the strategy says; else what its plan was tuned with; else what the experiment says."""
+    where = table.where
+    tuned = plan is not None and plan.rule is not None and "rule" not in table.values
+    if tuned and plan is not None and plan.rule is not None:
+        rule: Rule = plan.rule
+        usual: Any = plan.policy
+    else:
+        rule = _rule(table, defaults["rule"], folder)
+        usual = defaults["policy"] or rule.policy
+    given = table.take("policy", (str, dict), default=usual)
+    return rule, said(where, as_policy, given, f"{where}: policy", folder)
 
 
 def _scenario(
@@ -168,7 +179,7 @@ def strategy_table(strategy: Strategy) -> dict[str, Any]:
     routing = f"plans/{strategy.slug}.toml" if strategy.plan_text else strategy.routing
     return {
         "name": strategy.name,
-        **({"routing": routing} if strategy.scenario.policy.routes else {}),
+        **({"routing": routing} if strategy.scenario.policy.routes or strategy.plan_text else {}),
         "rule": rule_to_table(strategy.rule),
         "concurrency": strategy.network.concurrency,
         "learning-rate": rates[0] if len(rates) == 1 else rates,

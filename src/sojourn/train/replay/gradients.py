@@ -47,6 +47,14 @@ def stacked_gradients(problem: Problem) -> StackedGradients | None:
     return gradients
 
 
+def stacks_well(problem: Problem) -> bool:
+    """Whether runs in lockstep gain from stacking, by the model's kind and not by the clock.
+
+    Sequences of linear layers do; what goes through ``torch.func`` may lose.
+    """
+    return isinstance(stacked_gradients(problem), _DenseGradients)
+
+
 class _DenseGradients:
     """Batched matrix products: a linear layer of all tasks is one product.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sojourn.checks import check_number
 from sojourn.errors import InvalidInput
 from sojourn.train.replay.batches import Batches
 
@@ -125,6 +126,35 @@ class Problem:
                 parameter.data = part.clone().view_as(parameter)
                 parameter.grad = None
         return model
+
+    def held_out(self, fraction: float, seed: int, *, most: int = 2000) -> "Problem":
+        """The same problem judged on samples that its clients give up, instead of the test set.
+
+        Every client gives up ``fraction`` of its samples, drawn by ``seed``, as long as it keeps one;
+        at most about ``most`` in all. The test set is not looked at.
+        """
+        check_number("fraction", fraction, above=0.0, most=0.5)
+        generator = torch.Generator().manual_seed(seed)
+        share = min(fraction, most / max(1, sum(self._sizes)))
+        kept: list[Samples] = []
+        given: list[Samples] = []
+        for x, y in self.train_sets:
+            order = torch.randperm(len(y), generator=generator)
+            number = min(len(y) - 1, round(share * len(y)))
+            away, stays = order[:number], order[number:].sort().values
+            kept.append((x[stays], y[stays]))
+            given.append((x[away], y[away]))
+        judged = torch.cat([x for x, _ in given]), torch.cat([y for _, y in given])
+        if not len(judged[1]):
+            raise InvalidInput("no client has samples to spare for validation: there are too few")
+        return Problem(
+            self.trained_model(self._initial).train(),
+            kept,
+            judged,
+            self.loss,
+            batch_size=self.batch_size,
+            augment=self.augment,
+        )
 
     def batch(self, client: int, number: int, seed: int) -> Samples:
         """Batch ``number`` of ``client``, augmented."""
