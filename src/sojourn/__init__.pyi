@@ -1,4 +1,5 @@
 from . import rules as rules, train as train
+from .analysis import analyze as analyze
 from .bounds import (
     Bound as Bound,
     Horizon as Horizon,
@@ -21,7 +22,7 @@ from .errors import (
 )
 from .estimate import Estimate as Estimate
 from .history import History as History
-from .jackson import Analysis as Analysis, analyze as analyze, covariance as covariance
+from .jackson import Analysis as Analysis, covariance as covariance
 from .network import (
     Fleet as Fleet,
     Network as Network,
@@ -36,6 +37,7 @@ from .optimize import (
     Energy as Energy,
     Evaluation as Evaluation,
     Grouping as Grouping,
+    NoiseRate as NoiseRate,
     Objective as Objective,
     PerRound as PerRound,
     PerTime as PerTime,

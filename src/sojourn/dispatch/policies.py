@@ -9,8 +9,11 @@ import numpy as np
 
 from sojourn.dispatch.policy import Chooser, Policy, View
 from sojourn.errors import InvalidInput
-from sojourn.floor import duty_cycles, target_rates
+from sojourn.floor import duty_cycles
+from sojourn.jackson import Analysis, analyze, link_times
+from sojourn.jackson.steady_state import Engine
 from sojourn.network import Fleet, Network
+from sojourn.neverqueue import never_queue
 from sojourn.types import FloatArray
 
 
@@ -26,6 +29,9 @@ class Routed(Policy):
 
     def shares(self, network: Network) -> FloatArray:
         return network.client_routing
+
+    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis:
+        return analyze(network, engine=engine)
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,11 @@ class NeverQueue(Policy):
         return min(network.concurrency, network.size)
 
     def shares(self, network: Network) -> FloatArray:
-        rates = target_rates(network.fleet, network.concurrency)
-        return network.fleet.expand(rates / float(network.fleet.counts @ rates))
+        return network.fleet.expand(never_queue(network).shares)
+
+    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis | None:
+        stations = network.server_rate is not None or link_times(network.fleet) is not None
+        return None if stations else never_queue(network)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from sojourn.errors import InvalidInput
+from sojourn.jackson import Analysis
+from sojourn.jackson.steady_state import Engine
 from sojourn.network import Network
 from sojourn.types import FloatArray
 
@@ -97,6 +99,10 @@ class Policy:
 
     def shares(self, network: Network) -> FloatArray | None:
         """Every client's share of the completions in the long run, ``(n,)``; ``None``: unknown."""
+        return None
+
+    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis | None:
+        """The steady state in theory; ``None`` if there is no theory."""
         return None
 
     def check(self, network: Network, start: str) -> None:

@@ -15,12 +15,8 @@ from sojourn.dispatch import Policy, Routed, as_policy, policy_to_table
 from sojourn.errors import InvalidFile, InvalidInput, Unreachable
 from sojourn.files import replacing
 from sojourn.network import Network
-from sojourn.optimize.objectives import (
-    Evaluation,
-    Objective,
-    objective_from_table,
-    objective_to_table,
-)
+from sojourn.optimize.objectives import Evaluation, Objective
+from sojourn.optimize.registry import objective_from_table, objective_to_table
 from sojourn.planning.measured import Measured
 from sojourn.planning.plan import Plan
 from sojourn.rules import Rule, rule_from_table, rule_to_table

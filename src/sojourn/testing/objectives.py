@@ -7,12 +7,8 @@ import tomli_w
 
 from sojourn.config import Table
 from sojourn.network import Fleet, Network
-from sojourn.optimize.objectives import (
-    Evaluation,
-    Objective,
-    objective_from_table,
-    objective_to_table,
-)
+from sojourn.optimize.objectives import Evaluation, Objective
+from sojourn.optimize.registry import objective_from_table, objective_to_table
 from sojourn.optimize.routing import optimize_routing
 from sojourn.testing.requirement import require
 
