@@ -8,7 +8,7 @@ import pytest
 from sojourn.history import History
 from sojourn.tuning.confirm import told_apart
 from sojourn.tuning.criteria import Criterion, crossing
-from sojourn.tuning.learning_rates import extended, stable_step
+from sojourn.tuning.learning_rates import extended
 from sojourn.tuning.race import RUNGS, Candidate, at_edge, expected_cost, ranking, survivors
 
 
@@ -81,11 +81,6 @@ def test_rates_are_extended_beyond_the_edge_where_the_best_lies():
 def test_a_race_costs_at_most_35_percent_of_the_grid(strategies, baselines):
     entered = 8 * strategies
     assert expected_cost(entered, strategies, baselines) <= 0.35 * entered
-
-
-def test_stable_steps():
-    assert stable_step(10) == pytest.approx((1 + math.sqrt(81)) / 20)
-    assert stable_step(30, weight_square=4.0) == pytest.approx(math.sqrt(2 / 120))
 
 
 def test_a_final_loss_is_averaged_over_the_end_in_logarithms():

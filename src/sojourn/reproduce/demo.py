@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from sojourn.floor import noise_floor, noise_rate
-from sojourn.jackson import analyze
+from sojourn.analysis import analyze
 from sojourn.network import Fleet, Network, built_in_fleet, uniform_routing
 from sojourn.progress import shown
 from sojourn.reproduce.pages import report_of
@@ -55,15 +54,12 @@ def demonstrate(*, out: Path, jobs: int, say: Callable[[str], None]) -> Path:
 def cost_of_queueing(fleet: Fleet) -> str:
     """What random routing with queues costs a fleet, beside never letting a task queue."""
     network = Network(fleet, uniform_routing(fleet), fleet.size)
-    analysis = analyze(network)
-    rates = analysis.throughput * network.routing
-    spent = analysis.mean_tasks_full / rates
-    stale = float(fleet.counts @ spent) / fleet.size
-    least = float(fleet.counts @ (1.0 / fleet.service_rates)) / fleet.size
+    queues, busy = analyze(network), analyze(network, "never-queue")
     return (
-        f"never queueing: noise rate {noise_floor(fleet, fleet.size):.3g}, the least of any policy with "
-        f"{fleet.size} tasks in flight, and a task takes {least:.0f} units of time on average; uniform "
-        f"routing with queues: {noise_rate(fleet, rates):.3g} and {stale:.0f}"
+        f"never queueing: {busy.throughput:.3g} updates per unit of time, noise rate "
+        f"{busy.noise_rate:.3g} (the least of any policy with {fleet.size} tasks in flight), and a task "
+        f"takes {busy.mean_staleness_time:.0f} units of time on average; uniform routing with queues: "
+        f"{queues.throughput:.3g}, {queues.noise_rate:.3g} and {queues.mean_staleness_time:.0f}"
     )
 
 
