@@ -61,6 +61,17 @@ def history(**changes):
     return History(**values)
 
 
+def test_data_that_go_with_speed_follow_the_fleet(tmp_path):
+    """Slow clients hold digits 0 to 3, medium ones 4 to 6, fast ones 7 to 9, whoever they are."""
+    (tmp_path / "reversed.csv").write_text("service_rate,count\n1,10\n0.1,10\n0.01,10\n")
+    for fleet, slow in (("three-clusters", 0), ("reversed.csv", 29)):
+        problem = build_problem(made(tmp_path, fleet=fleet, partition="by-speed(1.0)"), seed=3)
+        held = [sorted(set(y.tolist())) for _, y in problem.train_sets]
+        assert held[slow] == [0, 1, 2, 3]
+        assert held[15] == [4, 5, 6]
+        assert held[29 - slow] == [7, 8, 9]
+
+
 def test_ten_lines_are_enough(tmp_path):
     path = tmp_path / "experiment.toml"
     path.write_text(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.dispatch import Policy
+from sojourn.dispatch import Chooser, Policy
 from sojourn.errors import InvalidInput
 from sojourn.floor import target_rates
 from sojourn.network import Fleet
@@ -15,10 +15,12 @@ from sojourn.types import FloatArray
 
 def check_policy(policy: Policy) -> Policy:
     """``policy``, unless the dispatcher cannot follow it."""
-    if not policy.deployable:
+    chooser = policy.chooser(np.random.default_rng(0)) if policy.deployable else None
+    if chooser is None or type(chooser).stops is not Chooser.stops:
         raise InvalidInput(
-            f"the policy '{policy.name}' waits for whole cohorts, which the dispatcher does not do. "
-            "Choose a rule or a policy that sends one task at a time, such as 'never-queue'."
+            f"the policy '{policy.name}' waits for whole cohorts or stops tasks, which the dispatcher "
+            "does not do. Choose a rule or a policy that sends one task at a time and lets it "
+            "complete, such as 'never-queue'."
         )
     return policy
 

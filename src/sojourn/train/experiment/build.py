@@ -15,6 +15,7 @@ from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import build_model
 from sojourn.train.replay.batches import check_seed
 from sojourn.train.replay.problem import Problem
+from sojourn.types import FloatArray
 
 _PARTITION, _WEIGHTS = 0, 1
 AUGMENTED = ("cifar-10", "cifar-100")
@@ -42,7 +43,8 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
     if experiment.problem is not None:
         return _users_problem(experiment, experiment.problem, seed)
     key = (
-        *(experiment.data, experiment.data_dir, experiment.partition, experiment.fleet.size),
+        *(experiment.data, experiment.data_dir, experiment.partition),
+        tuple(_service_rates(experiment).tolist()),
         *(experiment.model, experiment.batch_size, seed),
     )
     if _last.key != key:
@@ -72,7 +74,18 @@ def _built(experiment: Experiment, seed: int) -> Problem:
 def partition_of(experiment: Experiment, data: Dataset, seed: int) -> Partition:
     """Who holds what under ``seed``."""
     generator = np.random.default_rng(_stream(seed, _PARTITION))
-    return make_partition(experiment.partition, data.train_labels, experiment.fleet.size, generator)
+    return make_partition(
+        experiment.partition,
+        data.train_labels,
+        experiment.fleet.size,
+        generator,
+        service_rates=_service_rates(experiment),
+    )
+
+
+def _service_rates(experiment: Experiment) -> FloatArray:
+    """Of every client, which the partition may go by."""
+    return experiment.fleet.expand(experiment.fleet.service_rates)
 
 
 def partition_notes(experiment: Experiment) -> tuple[str, ...]:
