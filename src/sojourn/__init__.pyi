@@ -10,6 +10,16 @@ from .bounds import (
     time_to_accuracy as time_to_accuracy,
 )
 from .constants import LearningConstants as LearningConstants
+from .dispatch import (
+    FirstOf as FirstOf,
+    Idle as Idle,
+    NeverQueue as NeverQueue,
+    Policy as Policy,
+    Restart as Restart,
+    Routed as Routed,
+    Shuffled as Shuffled,
+    Synchronous as Synchronous,
+)
 from .energy import RoundEnergy as RoundEnergy, energy_per_round as energy_per_round
 from .errors import (
     DataNotFound as DataNotFound,
@@ -21,6 +31,12 @@ from .errors import (
     Unreachable as Unreachable,
 )
 from .estimate import Estimate as Estimate
+from .floor import (
+    duty_cycles as duty_cycles,
+    noise_floor as noise_floor,
+    noise_rate as noise_rate,
+    target_rates as target_rates,
+)
 from .history import History as History
 from .jackson import Analysis as Analysis, covariance as covariance
 from .network import (
@@ -59,9 +75,13 @@ from .planning import (
     plan as plan,
     sensitivity as sensitivity,
 )
+from .report import Report as Report
+from .reproduce.pages import report_of as report_of
+from .runfolder import RunFolder as RunFolder
 from .simulation.estimates import Estimates as Estimates
-from .simulation.laws import Law as Law
+from .simulation.laws import Law as Law, Trace as Trace
 from .simulation.replicate import replicate as replicate
+from .simulation.scenario import Scenario as Scenario
 from .simulation.schedule import Schedule as Schedule
 from .simulation.simulate import simulate as simulate
 from .simulation.traces import read_trace as read_trace

@@ -82,6 +82,16 @@ class Shy(Own):
         return Nobody()
 
 
+@dataclass(frozen=True)
+class Stopping(Own):
+    def chooser(self, random):
+        class Impatient(FirstLiving):
+            def stops(self, view, finisher):
+                return [client for client in view.living if view.tasks(client)]
+
+        return Impatient()
+
+
 class Unequal(Own):
     def __init__(self, knob=1):
         self.__dict__["knob"] = knob
@@ -106,6 +116,7 @@ class Greedy(Own):
         (Forgetful(), "from then on"),
         (Crowding(), "a busy client must not be chosen"),
         (Shy(), "somebody must be chosen"),
+        (Stopping(), "say deployable = False"),
         (Unequal(), "read back as the same policy"),
         (Greedy(), "sum to 1"),
     ],

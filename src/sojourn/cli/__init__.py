@@ -6,20 +6,8 @@ from typing import NoReturn
 
 import typer
 
-from sojourn.errors import MissingExtra, SojournError
+from sojourn.errors import EXTRAS, MissingExtra, SojournError
 from sojourn.version import __version__
-
-EXTRAS = {
-    "torch": "train",
-    "sklearn": "train",
-    "joblib": "train",
-    "distributed": "dask",
-    "jinja2": "report",
-    "matplotlib": "report",
-    "plotly": "report",
-    "flwr": "deploy",
-}
-"""Which extra brings a package that a command may find missing."""
 
 app = typer.Typer(
     name="sojourn",

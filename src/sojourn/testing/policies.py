@@ -67,7 +67,7 @@ def check_chooser(policy: Policy) -> None:
     """Choices by hand: the same with the same generator, of living clients, and after a restore."""
     first, second = list(_walk(policy)), list(_walk(policy))
     require(first == second, "choosers with the same generator must make the same choices")
-    for moment in (20, STEPS // 2):
+    for moment in (20, STEPS // 2) if policy.deployable else ():
         whole, resumed = list(_walk(policy, moment)), list(_walk(policy, moment, restore=True))
         require(
             whole == resumed,
@@ -144,6 +144,11 @@ class _Clients:
     def tasks(self, client: int) -> int:
         return self.counts[client]
 
+    def take_back(self, client: int) -> None:
+        """A task of ``client`` is the server's again."""
+        self.counts[client] -= 1
+        self.held += 1
+
 
 def _network() -> Network:
     return Network(Fleet(RATES), ROUTING, CONCURRENCY)
@@ -166,7 +171,10 @@ def _walk(
     chooser = policy.chooser(random)
     require(isinstance(chooser, Chooser), "chooser must return a sojourn.dispatch.Chooser")
     chooser.changed(view)
-    yield from _filled(policy, chooser, view, None)
+    if policy.deployable:
+        yield from _filled(policy, chooser, view, None)
+    else:
+        _deal(chooser, view)
     for step in range(STEPS):
         view.now += float(events.exponential())
         if step == moment:
@@ -183,9 +191,29 @@ def _walk(
             busy = [client for client in view.living if view.counts[client]]
             if busy:
                 finisher = busy[int(events.integers(len(busy)))]
-                view.counts[finisher] -= 1
-                view.held += 1
+                view.take_back(finisher)
+                _stop(policy, chooser, view, finisher)
         yield from _filled(policy, chooser, view, finisher)
+
+
+def _deal(chooser: Chooser, view: _Clients) -> None:
+    """The first tasks as the simulator sends them, round-robin."""
+    for j in range(view.held):
+        client = view.living[j % len(view.living)]
+        view.counts[client] += 1
+        chooser.sent(client)
+    view.held = 0
+
+
+def _stop(policy: Policy, chooser: Chooser, view: _Clients, finisher: int) -> None:
+    stopped = list(chooser.stops(view, finisher))
+    require(
+        not (stopped and policy.deployable),
+        "clients of a deployment cannot be stopped: say deployable = False",
+    )
+    for client in stopped:
+        require(view.counts[client] > 0, f"client {client!r} has no task to stop")
+        view.take_back(client)
 
 
 def _come_or_go(view: _Clients, client: int) -> None:
