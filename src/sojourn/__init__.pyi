@@ -64,4 +64,5 @@ from .simulation.schedule import Schedule as Schedule
 from .simulation.simulate import simulate as simulate
 from .simulation.traces import read_trace as read_trace
 from .train.replay.replay import replay as replay
+from .tuning.tune import Tuned as Tuned, tune as tune
 from .version import __version__ as __version__

@@ -24,7 +24,7 @@ from sojourn.files import replacing
 from sojourn.rules import ServerState, rule_to_table
 
 FORMAT = 4
-_ARRAY = "array-"
+_ARRAY, _SCREEN, _AGREE = "array-", "screen-", "agreement-"
 _TASK_FIELDS = tuple(Task.__dataclass_fields__)
 
 
@@ -36,8 +36,9 @@ def write_checkpoint(
     arrays: dict[str, NDArray[Any]] = {
         "weights": state.weights,
         "routing": dispatcher.router.routing,
-        "norms": dispatcher.screen.norms,
     }
+    arrays |= {_SCREEN + name: array for name, array in dispatcher.screen.record().items()}
+    arrays |= {_AGREE + name: array for name, array in dispatcher.agreement.record().items()}
     arrays |= {_ARRAY + name: array for name, array in state.arrays.items()}
     for version in dispatcher.versions.uses():
         arrays[f"version-{version}"] = dispatcher.versions[version]
@@ -87,11 +88,13 @@ def restore_checkpoint(path: str | os.PathLike[str], dispatcher: Dispatcher) -> 
             f"policy {was[2]}; this run has {now[0]}, {now[1]} and {now[2]}. Resume with the settings "
             "that it was started with."
         )
-    kept = {k.removeprefix(_ARRAY): a for k, a in arrays.items() if k.startswith(_ARRAY)}
-    dispatcher.state = ServerState(weights, meta["version"], kept, meta["numbers"])
+    dispatcher.state = ServerState(
+        weights, meta["version"], _named(arrays, _ARRAY), meta["numbers"]
+    )
     dispatcher.router.routing = arrays["routing"]
     dispatcher.router.restore(meta["router"])
-    dispatcher.screen.restore(arrays["norms"])
+    dispatcher.screen.restore(_named(arrays, _SCREEN))
+    dispatcher.agreement.restore(_named(arrays, _AGREE))
     dispatcher.deadlines = dataclasses.replace(dispatcher.deadlines, **meta["deadlines"])
     dispatcher.counts = Counts(**meta["counts"])
     dispatcher.held, dispatcher.planned_at = meta["held"], meta["planned_at"]
@@ -103,6 +106,7 @@ def restore_checkpoint(path: str | os.PathLike[str], dispatcher: Dispatcher) -> 
             values["used"],
             values["refused"],
         )
+        client.status = "quarantined" if values["quarantined"] else "away"
         client.queue = deque(Task(*fields) for fields in values["tasks"])
         for task in client.queue:
             dispatcher.tasks[task.number] = task
@@ -119,10 +123,15 @@ def _client_meta(dispatcher: Dispatcher, number: int) -> dict[str, Any]:
         "ordinal": client.ordinal,
         "used": client.used,
         "refused": client.refused,
+        "quarantined": client.status == "quarantined",
         "tasks": [
             [getattr(task, name) for name in _TASK_FIELDS] for task in [*sent, *client.queue]
         ],
     }
+
+
+def _named(arrays: dict[str, NDArray[Any]], start: str) -> dict[str, NDArray[Any]]:
+    return {k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}
 
 
 def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

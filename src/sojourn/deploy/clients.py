@@ -7,7 +7,7 @@ from typing import Literal
 from sojourn.deploy.rates import RateEstimate
 from sojourn.deploy.tasks import Task
 
-Status = Literal["away", "alive", "overdue", "aside"]
+Status = Literal["away", "alive", "overdue", "aside", "quarantined"]
 
 FIRST_RETRY_SECONDS = 30.0
 LONGEST_RETRY_SECONDS = 600.0
@@ -22,7 +22,8 @@ class Client:
     them, and may answer late. The oldest has been running since ``started``.
 
     *away* clients never joined or have left; *overdue* ones missed a deadline and come back when
-    they answer anything; those *aside* failed too often in a row and are asked again later.
+    they answer anything; those *aside* failed too often in a row and are asked again later;
+    *quarantined* ones get nothing until their operator lets them out.
     """
 
     number: int

@@ -9,7 +9,11 @@ import numpy as np
 
 from sojourn.config import Table
 from sojourn.deploy.dispatcher import Replan
+from sojourn.deploy.pacing import LARGEST_SPEED
+from sojourn.deploy.quarantine import Quarantine
 from sojourn.deploy.routing import check_policy
+from sojourn.deploy.screening import Norm, Screen, screens_named
+from sojourn.deploy.screening.norm import LARGEST_RATIO
 from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidFile
 from sojourn.network import Fleet, Network, named_routing
@@ -57,7 +61,9 @@ class Settings:
     replan_every: int = 50
     depth: int = 0
     patience: int = 3
-    largest_update: float = 30.0
+    screens: tuple[Screen, ...] = (Norm(),)
+    largest_speed: float = LARGEST_SPEED
+    quarantine: Quarantine = Quarantine()
     shortest_deadline: float = 10.0
     first_deadline: float = 30.0
     longest_deadline: float = 0.0
@@ -96,7 +102,15 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         "replan_every": _at_least(table, "replan-every", int, 1, default=50),
         "depth": _at_least(table, "depth", int, 0, default=0),
         "patience": _at_least(table, "patience", int, 1, default=3),
-        "largest_update": _at_least(table, "largest-update", float, 1.0, default=30.0),
+        "screens": screens_named(
+            table.take("screen", str, default=""),
+            largest_ratio=_at_least(table, "largest-update", float, 1.0, default=LARGEST_RATIO),
+        ),
+        "largest_speed": _at_least(table, "largest-speed", float, 0.0, default=LARGEST_SPEED),
+        "quarantine": Quarantine(
+            refused=_at_least(table, "quarantine-refused", int, 0, default=10),
+            agreement=_at_least(table, "quarantine-agreement", float, -1.0, default=-1.0),
+        ),
         "shortest_deadline": _at_least(table, "shortest-deadline", float, 0.1, default=10.0),
         "first_deadline": _at_least(table, "first-deadline", float, 0.1, default=30.0),
         "longest_deadline": _at_least(table, "longest-deadline", float, 0.0, default=0.0),
