@@ -218,7 +218,11 @@ def kept_tasks(run: Path) -> list[dict[str, Any]]:
 
 
 def test_nobody_queues_and_duty_cycles_follow_a_slowdown(tmp_path: Path, say: Say) -> None:
-    """Two tasks for three clients alike; then one of them takes ten times as long."""
+    """Two tasks for three clients alike; then one of them takes ten times as long.
+
+    After its first slow task, and some time into the second, the estimate still remembers the quick
+    ones: its share has gone two fifths of the way, at least, to what theory says of the new speeds.
+    """
     run, slowness = tmp_path / "run", tmp_path / "slow"
     slowing = {0: f'slow-file="{slowness}"'}
     with Session(tmp_path / "flower", [0.0] * 3, slowing, "slowing_client_app") as session:
@@ -230,11 +234,10 @@ def test_nobody_queues_and_duty_cycles_follow_a_slowdown(tmp_path: Path, say: Sa
             **{"replan-every": 2, "shortest-deadline": 300.0, "first-deadline": 300.0},
         )
         session.wait_while(run, lambda status: min(c["used"] for c in status["clients"]) < 2)
-        slowed = len(tasks_of(run))
         usual = float(np.mean([t["service_seconds"] for t in tasks_of(run) if t["client"] == 0]))
         slowness.write_text(str(9.0 * usual))
         session.wait_while(run, lambda status: not slow_tasks(run, usual))
-        session.wait_for(run, len(tasks_of(run)) + 4)
+        session.wait_for(run, len(tasks_of(run)) + 5)
         session.flower.flwr("stop", str(number), "local")
     check_accounts(run, concurrency=2)
     tasks = tasks_of(run)
@@ -249,11 +252,10 @@ def test_nobody_queues_and_duty_cycles_follow_a_slowdown(tmp_path: Path, say: Sa
     slow = float(np.mean(slow_tasks(run, usual)))
     rates = target_rates(Fleet([1 / slow, *(1 / np.mean(each) for each in seconds)]), 2)
     theory = float(rates[0] / rates.sum())
-    before, after = share_of_the_first(tasks[:slowed]), share_of_the_first(tasks)
-    assert theory < after < before
-    assert after - theory < 0.65 * (before - theory)
+    after = share_of_the_first(tasks)
+    assert theory < after < theory + 0.6 * (1 / 3 - theory)
     say(
-        f"a task of client 0 took {usual:.1f} s, then {slow:.1f} s; its share fell from {before:.3f} "
+        f"a task of client 0 took {usual:.1f} s, then {slow:.1f} s; its share fell from 0.333 "
         f"to {after:.3f}, theory {theory:.3f}; {len(tasks)} updates in {tasks[-1]['time']:.0f} s"
     )
 
