@@ -1,6 +1,7 @@
 """The learning problem of one seed: the same data, partition, batches and first weights for all."""
 
 import importlib
+import inspect
 import sys
 import threading
 from collections.abc import Iterator
@@ -116,6 +117,13 @@ def _users_problem(text: str, clients: int, seed: int) -> Problem:
     function: Any = getattr(module, function_name, None)
     if not callable(function):
         raise InvalidInput(f"problem '{text}': there is no function '{function_name}' in it")
+    try:
+        inspect.signature(function).bind(clients, seed)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"problem '{text}': it must be a function of two arguments, the number of clients and a "
+            f"seed ({error})"
+        ) from error
     problem = function(clients, seed)
     if not isinstance(problem, Problem):
         raise InvalidInput(
