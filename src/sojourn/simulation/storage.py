@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sojourn.config import parse_json
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.files import read_text
+from sojourn.files import is_file, read_text
 from sojourn.network import Network
 from sojourn.provenance import provenance
 from sojourn.simulation.scenario import Scenario
@@ -155,6 +155,8 @@ def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The fields of a ``Schedule``, its arrays memory-mapped."""
     path = Path(folder)
     where = path / _SETTINGS
+    if not is_file(where):
+        raise InvalidFile(f"{folder}: not a schedule (there is no {_SETTINGS})")
     settings = parse_json(read_text(where, encoding="utf-8"), str(where))
     if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         raise InvalidFile(f"{folder}: not a schedule in the format {FORMAT}")

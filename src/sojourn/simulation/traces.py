@@ -64,6 +64,8 @@ def _duration(field: str, where: str) -> float:
         value = float(field)
     except ValueError:
         raise InvalidFile(f"{where}: the duration must be a number; it is '{field}'") from None
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidFile(f"{where}: the duration must be positive and finite; it is {value:g}")
     if not SHORTEST <= value <= LONGEST:
         raise InvalidFile(
             f"{where}: the duration must lie between {SHORTEST:g} and {LONGEST:g}; it is {value:g}"
