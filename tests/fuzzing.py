@@ -464,18 +464,20 @@ def _serve(pipe: Connection) -> None:
     while True:
         arguments, folder = pipe.recv()
         os.chdir(folder)
-        out, said = io.StringIO(), Path(folder, ".said").open("w", encoding="utf-8")
         sys.argv = ["sojourn", *arguments]
         code: int | None = 0
         error = ""
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
+        with (
+            Path(folder, ".said").open("w", encoding="utf-8") as said,
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(said),
+        ):
             try:
                 main()
             except SystemExit as exit_:
                 code = exit_.code if isinstance(exit_.code, int) else 0
             except BaseException:
                 code, error = None, traceback.format_exc(limit=-6)
-        said.close()
         error = error or Path(folder, ".said").read_text(encoding="utf-8")[-2000:]
         os.chdir("/")
         pipe.send((code, error))

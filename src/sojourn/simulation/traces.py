@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import os
 
 from sojourn.errors import InvalidFile, UnknownName
