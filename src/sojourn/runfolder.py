@@ -13,7 +13,6 @@
 """
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,9 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from sojourn.config import parse_json, parse_toml
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.files import replacing
+from sojourn.files import read_text, replacing
 from sojourn.history import History
 from sojourn.network import Fleet, Network
 from sojourn.sources import KEPT_IN, Sources
@@ -146,10 +146,7 @@ class RunFolder:
         path = self.experiment_path
         if not path.is_file():
             return {}
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidFile(f"{path}: not valid TOML: {error}") from error
+        return parse_toml(read_text(path, encoding="utf-8"), str(path))
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -157,10 +154,7 @@ class RunFolder:
         path = self.summary_path
         if not path.is_file():
             return {}
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise InvalidFile(f"{path}: not valid JSON: {error}") from error
+        values = parse_json(read_text(path, encoding="utf-8"), str(path))
         if not isinstance(values, dict):
             raise InvalidFile(f"{path}: must be a JSON object")
         return values

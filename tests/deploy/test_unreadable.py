@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from sojourn.deploy.gridserver import GridServer
 from sojourn.deploy.records import read_reply, read_who
 from tests.deploy.fake_grid import FakeGrid
 from tests.deploy.test_gridserver import Deployment
@@ -38,12 +39,13 @@ class BrokenPulls(FakeGrid):
     """
 
     culprit = 100
+    error: type[Exception] = ValueError
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         pulled = list(super().pull_messages(message_ids))
         training = [m for m in pulled if m.has_content() and "update" in m.content.array_records]
         if any(m.metadata.src_node_id == self.culprit for m in training):
-            raise ValueError("Unexpected set of `children`")
+            raise self.error("Unexpected set of `children`")
         return pulled
 
 
@@ -123,14 +125,69 @@ def test_a_broken_object_does_not_end_the_run(tmp_path: Path) -> None:
     assert deployment.accuracy() > 0.9
 
 
-def test_a_pull_that_raises_names_its_client_and_the_run_goes_on(tmp_path: Path) -> None:
+class SmallPulls(FakeGrid):
+    """Remembers how many replies were asked for at once."""
+
+    most = 0
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        asked = list(message_ids)
+        self.most = max(self.most, len(asked))
+        return super().pull_messages(asked)
+
+
+def test_no_more_is_pulled_at_once_than_fits(tmp_path: Path) -> None:
+    """Six replies may be waiting; two updates of nine numbers fit into 72 bytes."""
     deployment = Deployment(tmp_path)
-    deployment.grid.__class__ = BrokenPulls
+    deployment.grid.__class__ = SmallPulls
+    deployment.server = GridServer(
+        deployment.grid,
+        deployment.dispatcher,
+        deployment.journal,
+        deployment.settings,
+        clock=deployment.grid.clock,
+        sleep=deployment.sleep,
+        pull_bytes=72,
+    )
+    deployment.run()
+    assert deployment.grid.most == 2  # type: ignore[attr-defined]
+    assert deployment.dispatcher.counts.used == 60
+
+
+def test_an_unreachable_superlink_is_no_clients_fault(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    deployment.grid.__class__ = type("Cut", (BrokenPulls,), {"error": ConnectionError})
+    with pytest.raises(ConnectionError):
+        deployment.run()
+    deployment.journal.close()
+
+
+def test_a_flood_of_the_largest_legal_replies_leaves_nothing_behind() -> None:
+    """Read one after the other, replies of 4 MB take the memory of a few, not of all."""
+    model = np.zeros(1_000_000, dtype=np.float32)
+    data = header((1_000_000,)) + bytes(model.nbytes)
+    reply = reply_with(data)
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            assert read_reply(reply, model).update is not None
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * model.nbytes
+
+
+@pytest.mark.parametrize("error", [ValueError, MemoryError, RecursionError])
+def test_a_pull_that_raises_names_its_client_and_the_run_goes_on(
+    tmp_path: Path, error: type[Exception]
+) -> None:
+    deployment = Deployment(tmp_path)
+    deployment.grid.__class__ = type("Broken", (BrokenPulls,), {"error": error})
     deployment.run()
     said = (tmp_path / "events.log").read_text()
     assert deployment.dispatcher.counts.used == 60
     assert "client 0: update of task" in said
-    assert "its reply cannot be read (ValueError)" in said
+    assert f"its reply cannot be read ({error.__name__})" in said
     assert 0 not in {task["client"] for task in deployment.tasks()}
 
 

@@ -69,6 +69,7 @@ class GridServer:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        pull_bytes: int = PULL_BYTES,
     ) -> None:
         self.grid, self.dispatcher, self.journal = grid, dispatcher, journal
         self.settings = settings
@@ -81,6 +82,7 @@ class GridServer:
         self._ask_again: dict[int, _AskAgain] = {}
         self._last_failure: str | None = None
         self._careful_until = -math.inf
+        self._pull_bytes = pull_bytes
         self._condemned: set[str] = set()
         self._looked_at = self._said_at = -LOOK_AROUND_SECONDS
         self._kept_at = journal.elapsed_before
@@ -133,7 +135,7 @@ class GridServer:
             self.journal.checkpoint(now)
 
     def _pull(self, now: float) -> Iterator[Message]:
-        """What has come, so few at a time that their updates fit into `PULL_BYTES`.
+        """What has come, so few at a time that their updates fit into ``pull_bytes``.
 
         Flower unfolds what it pulls, all at once, and raises if one reply cannot be unfolded; which
         one it does not say, and the others are lost with it. So for some time after that replies are
@@ -142,7 +144,7 @@ class GridServer:
         size = self.dispatcher.state.weights.nbytes
         waiting = list(self._outstanding)
         careful = now < self._careful_until
-        some = 1 if careful else max(1, PULL_BYTES // max(1, size))
+        some = 1 if careful else max(1, self._pull_bytes // max(1, size))
         for start in range(0, len(waiting), some):
             asked = [name for name in waiting[start : start + some] if name in self._outstanding]
             if not asked:

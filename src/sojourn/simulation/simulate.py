@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
+from sojourn.simulation.capacity import check_resources
 from sojourn.simulation.runs import Run, start_run
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.schedule import Schedule
@@ -62,6 +63,7 @@ def simulate(
         raise InvalidInput(f"give a scenario or its parts ({', '.join(parts)}), not both")
     _check_horizon(rounds, time)
     seed_sequence(seed)
+    check_resources(network, scenario, rounds=rounds, time=time, folder=folder)
     run = start_run(network, scenario, seed=seed)
     about: dict[str, Any] = {
         "network": network,

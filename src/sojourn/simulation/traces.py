@@ -1,6 +1,7 @@
 """Observed service times from a CSV file, as a service-time law."""
 
 import csv
+import io
 import math
 import os
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.files import read_text
 from sojourn.network import Fleet
 from sojourn.simulation.laws import Laws, ServiceLaw, Trace, as_laws
 
@@ -40,6 +42,10 @@ def _observed(given: Any, fleet: Fleet, folder: Path | None) -> tuple[Trace, ...
     return read_trace((folder or Path()) / str(given["file"]), fleet)
 
 
+SHORTEST, LONGEST = 1e-100, 1e100
+"""Durations between which sums and ratios do not overflow."""
+
+
 def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
     """Durations observed, in a column ``duration``, as laws to draw from with replacement.
 
@@ -49,12 +55,10 @@ def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
     raises ``InvalidFile`` with its line.
     """
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(row)]
-    except OSError as error:
-        raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidFile(f"{path}: not a CSV file in UTF-8 ({error})") from error
+        lines = csv.reader(io.StringIO(read_text(path), newline=""))
+        rows = [(number, row) for number, row in enumerate(lines, 1) if any(row)]
+    except csv.Error as error:
+        raise InvalidFile(f"{path}: not a CSV file ({error})") from error
     header = [field.strip() for field in rows[0][1]] if rows else []
     for column in header:
         if column not in ("class", "duration"):
@@ -81,7 +85,7 @@ def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
 def _class_index(field: str, labels: list[str], where: str) -> int:
     if field in labels:
         return labels.index(field)
-    if field.isdecimal() and 1 <= int(field) <= len(labels):
+    if field.isdecimal() and len(field) < 19 and 1 <= int(field) <= len(labels):
         return int(field) - 1
     raise InvalidFile(f"{where}: {UnknownName('class', field, labels)}")
 
@@ -95,4 +99,8 @@ def _duration(field: str, where: str) -> float:
         raise InvalidFile(f"{where}: the duration must be a number; it is '{field}'") from None
     if not (math.isfinite(value) and value > 0):
         raise InvalidFile(f"{where}: the duration must be positive and finite; it is {value:g}")
+    if not SHORTEST <= value <= LONGEST:
+        raise InvalidFile(
+            f"{where}: the duration must lie between {SHORTEST:g} and {LONGEST:g}; it is {value:g}"
+        )
     return value

@@ -1,5 +1,6 @@
 """The learning problem of one seed: the same data, partition, batches and first weights for all."""
 
+import inspect
 import threading
 from functools import lru_cache
 
@@ -116,6 +117,13 @@ def _users_problem(experiment: Experiment, text: str, seed: int) -> Problem:
     function = load_extension(text, "problem", experiment.folder)
     if not callable(function):
         raise InvalidInput(f"problem '{text}': it must be a function of (clients, seed)")
+    try:
+        inspect.signature(function).bind(clients, seed)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"problem '{text}': it must be a function of two arguments, the number of clients and a "
+            f"seed ({error})"
+        ) from error
     problem = function(clients, seed)
     if not isinstance(problem, Problem):
         raise InvalidInput(

@@ -21,6 +21,10 @@ from sojourn.train.experiment.models import parse_model
 from sojourn.train.experiment.strategy import Strategy, read_strategies, said, strategy_table
 
 FIRST_PILOT_SEED = 1_000_000
+MOST_SEEDS = 100_000
+MOST_THREADS = 1024
+LARGEST_BATCH = 10_000_000
+"""Beyond these a number is a slip, and would fill the memory before anyone noticed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,7 +137,7 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
     fleet = said(table.where, read_fleet, fleet_name, folder)
     values = _scalars(table)
     seeds = _seeds(table)
-    pilots = _count(table, "pilot-seeds", 1)
+    pilots = _count(table, "pilot-seeds", 1, most=MOST_SEEDS)
     data_dir = table.take("data-dir", str, default=None)
     common = {"start": values["start"], "paired": values["paired"]}
     strategies = read_strategies(table, fleet, folder, common)
@@ -184,8 +188,11 @@ def _scalars(table: Table) -> dict[str, Any]:
         said(where, parse_partition, given["partition"])
     if "model" in given:
         said(where, parse_model, given["model"])
-    if given.get("batch-size", 1) < 1:
-        raise InvalidFile(f"{where}: 'batch-size' must be at least 1")
+    if not 1 <= given.get("batch-size", 1) <= LARGEST_BATCH:
+        raise InvalidFile(
+            f"{where}: 'batch-size' must be between 1 and {LARGEST_BATCH}; it is "
+            f"{given['batch-size']}"
+        )
     start = table.take("start", str, default="spread")
     said(where, start_name, start)
     return {
@@ -198,7 +205,7 @@ def _scalars(table: Table) -> dict[str, Any]:
         "targets": _targets(table),
         "evaluate_every": _count(table, "evaluate-every", None),
         "batched": table.take("batched", bool, default=None),
-        "threads": _count(table, "threads", None),
+        "threads": _count(table, "threads", None, most=MOST_THREADS),
         "checkpoint_seconds": _checkpoint_seconds(table),
         **{key.replace("-", "_"): value for key, value in given.items()},
     }
@@ -219,6 +226,8 @@ def _seeds(table: Table) -> tuple[int, ...]:
     if isinstance(given, int):
         if given < 1:
             raise InvalidFile(f"{table.where}: 'seeds' must be at least 1; it is {given}")
+        if given > MOST_SEEDS:
+            raise InvalidFile(f"{table.where}: 'seeds' is at most {MOST_SEEDS}; it is {given}")
         return tuple(range(given))
     for seed in given:
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -234,8 +243,10 @@ def _pilot_seeds(count: int, final: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(seed for seed in span if seed not in final)[:count]
 
 
-def _count(table: Table, key: str, default: int | None) -> Any:
+def _count(table: Table, key: str, default: int | None, *, most: int | None = None) -> Any:
     value = table.take(key, int, default=default)
+    if value is not None and most is not None and value > most:
+        raise InvalidFile(f"{table.where}: '{key}' must be at most {most}; it is {value}")
     if value is not None and value < 1:
         raise InvalidFile(f"{table.where}: '{key}' must be at least 1; it is {value}")
     return value
