@@ -8,6 +8,7 @@ import numpy as np
 
 from sojourn.errors import InvalidInput
 from sojourn.jackson.approximate import approximate_occupancy
+from sojourn.jackson.flow import Flow
 from sojourn.jackson.occupancy import link_times, occupancy
 from sojourn.jackson.steady_state import Engine, steady_state
 from sojourn.network import Fleet, Network
@@ -15,7 +16,7 @@ from sojourn.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis:
+class Analysis(Flow):
     """Steady state of a network: arrays of shape ``(k,)`` hold the value of one client per class."""
 
     network: Network
@@ -43,6 +44,8 @@ class Analysis:
     """Updates at the server at any time."""
     is_exact: bool = True
     """False for service times that are not exponential: then an approximation."""
+    client_shares: FloatArray | None = None
+    """Share of the rounds that a client completes; ``None`` where it is the routing."""
 
     @property
     def mean_on_links(self) -> FloatArray | None:
@@ -53,8 +56,8 @@ class Analysis:
 
     @property
     def staleness(self) -> FloatArray:
-        r"""Rounds that a task sent to client i waits, :math:`E[D_i]/p_i`; its mean is ``m - 1``."""
-        return self.relative_delay / self.network.routing
+        r"""Rounds that a task sent to client i waits, :math:`E[D_i]/s_i`; its mean is ``m - 1``."""
+        return self.relative_delay / self.shares
 
     @property
     def server_utilization(self) -> float:

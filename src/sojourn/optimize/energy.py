@@ -3,21 +3,14 @@
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from sojourn.bounds import (
-    Horizon,
-    LearningConstants,
-    Penalties,
-    check_scale,
-    horizon,
-    penalties,
-    per_time_horizon,
-)
-from sojourn.checks import check_number
+from sojourn.bounds import Horizon, Penalties, horizon, penalties, per_time_horizon
+from sojourn.checks import check_number, check_scale
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.energy import RoundEnergy, round_energy
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.network import Network
-from sojourn.optimize.objectives import OBJECTIVES, Evaluation
+from sojourn.optimize.objectives import Evaluation
 from sojourn.types import FloatArray
 
 
@@ -150,7 +143,3 @@ class TimeAndEnergy(Energy):
             "best_energy": table.take("best-energy", float),
             "best_time": table.take("best-time", float),
         }
-
-
-OBJECTIVES["energy"] = Energy
-OBJECTIVES["time-and-energy"] = TimeAndEnergy

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.bounds import check_positive
+from sojourn.checks import check_positive
 from sojourn.network import Fleet
 from sojourn.types import FloatArray, IntArray
 

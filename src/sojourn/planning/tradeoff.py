@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput
 from sojourn.network import Fleet, Network
 from sojourn.optimize.concurrency import optimize_concurrency

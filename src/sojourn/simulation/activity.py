@@ -4,10 +4,20 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from sojourn.dispatch import Idle, NeverQueue, Routed, Shuffled, Synchronous
 from sojourn.energy import POWERS
 from sojourn.errors import InvalidInput
+from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.schedule import Schedule
 from sojourn.types import FloatArray, IntArray
+
+KEEPS_TASKS = (Routed, NeverQueue, Idle, Shuffled, Synchronous)
+"""Policies that let every task run to its end, so that a schedule tells who computed when."""
+
+
+def tells_time_spent(scenario: Scenario) -> bool:
+    """Whether `time_spent` can be had from the schedules of ``scenario``."""
+    return isinstance(scenario.policy, KEEPS_TASKS)
 
 
 def time_spent(schedule: Schedule) -> FloatArray:
@@ -23,6 +33,11 @@ def time_spent(schedule: Schedule) -> FloatArray:
     np.float64(6.0)
     """
     n = schedule.network.size
+    if not tells_time_spent(schedule.scenario):
+        raise InvalidInput(
+            f"the policy '{schedule.scenario.policy.name}' may stop tasks, whose time a schedule "
+            "does not tell"
+        )
     if schedule.spent is not None:
         return np.asarray(schedule.spent[:-1].reshape(3, n).T)
     busy = np.zeros((n, 3))

@@ -35,6 +35,8 @@ class _Row(NamedTuple):
     defaults: Mapping[str, float]
     scv: Callable[..., float]
     above: float = 0.0
+    least: float = 0.0
+    most: float = math.inf
     whole: bool = False
 
 
@@ -52,29 +54,38 @@ _LAWS: Mapping[str, _Row] = {
         lambda random, size, sigma: random.lognormal(-sigma * sigma / 2.0, sigma, size),
         {"sigma": 1.0},
         lambda sigma: math.expm1(sigma * sigma),
+        most=10.0,
     ),
     "gamma": _Row(
         lambda random, size, shape: random.standard_gamma(shape, size) / shape,
         {"shape": 0.5},
         lambda shape: 1.0 / shape,
+        least=1e-3,
+        most=1e12,
     ),
     "erlang": _Row(
         lambda random, size, stages: random.standard_gamma(stages, size) / stages,
         {"stages": 2},
         lambda stages: 1.0 / stages,
+        most=1e12,
         whole=True,
     ),
-    "hyperexponential": _Row(_hyperexponential, {"scv": 4.0}, lambda scv: scv, above=1.0),
+    "hyperexponential": _Row(
+        _hyperexponential, {"scv": 4.0}, lambda scv: scv, above=1.0, most=1e12
+    ),
     "weibull": _Row(
         lambda random, size, shape: random.weibull(shape, size) / math.gamma(1.0 + 1.0 / shape),
         {"shape": 0.5},
         lambda shape: math.gamma(1.0 + 2.0 / shape) / math.gamma(1.0 + 1.0 / shape) ** 2 - 1.0,
+        least=0.05,
+        most=1e6,
     ),
     "pareto": _Row(
         lambda random, size, shape: (1.0 + random.pareto(shape, size)) * ((shape - 1.0) / shape),
         {"shape": 2.5},
         lambda shape: 1.0 / (shape * (shape - 2.0)) if shape > 2.0 else math.inf,
         above=1.0,
+        most=1e6,
     ),
 }
 
@@ -112,8 +123,8 @@ class Law:
         if name not in _LAWS:
             if name == "trace":
                 raise InvalidInput(
-                    "the law 'trace' needs observed durations: read them with read_trace, or give "
-                    "Trace(durations)"
+                    "the law 'trace' needs observed durations: read them with read_trace, give "
+                    'Trace(durations) or, in an experiment, trace = "durations.csv"'
                 )
             raise UnknownName("law", name, LAW_NAMES)
         row = _LAWS[name]
@@ -266,6 +277,11 @@ def _check_parameter(law: str, key: str, value: float, row: _Row) -> None:
     if not number or not math.isfinite(value) or value <= row.above:
         raise InvalidInput(
             f"{key} of the law {law} must be a number above {row.above:g}; it is {value!r}"
+        )
+    if not row.least <= value <= row.most:
+        raise InvalidInput(
+            f"{key} of the law {law} must lie between {row.least or row.above:g} and {row.most:g}, "
+            f"where its mean can be had in floating point; it is {value:g}"
         )
     if row.whole and value != int(value):
         raise InvalidInput(f"{key} of the law {law} must be a whole number; it is {value!r}")

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sojourn.estimate import Estimate
-from sojourn.optimize import Throughput
 from sojourn.planning import Plan
+from sojourn.planning.measured import Measured
 from sojourn.provenance import provenance
-from sojourn.rules import rule_to_table
 
 if TYPE_CHECKING:
     from sojourn.tuning.tune import Confirmed, Tuned
@@ -40,18 +39,20 @@ def plan_of(tuned: "Tuned") -> Plan:
     strategy = tuned.setting.experiment.strategies[tuned.pick.strategy]
     evidence: dict[str, Any] = {
         "sentence": tuned.sentence,
-        "criterion": tuned.setting.criterion.describe(),
         "seeds": len(tuned.pick.scores),
         "candidates": tuned.race.entered,
         "gradients": tuned.gradients,
     }
     return Plan(
         fleet=tuned.setting.experiment.fleet,
-        objective=Throughput(),
+        objective=Measured(tuned.setting.criterion.describe(), float(tuned.pick.score.mean)),
         network=strategy.network,
         learning_rate=tuned.pick.learning_rate,
-        value=0.0,
-        provenance=provenance(rule=rule_to_table(strategy.rule), evidence=evidence),
+        value=float(tuned.pick.score.mean),
+        provenance=provenance(),
+        policy=strategy.scenario.policy,
+        rule=strategy.rule,
+        evidence=evidence,
     )
 
 

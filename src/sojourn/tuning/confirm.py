@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import t as student
 
-LEAST_SEEDS, MOST_SEEDS = 3, 8
+LEAST_SEEDS, MOST_SEEDS = 3, 6
 LEVEL = 0.05
 """The chance of telling two equal candidates apart, all looks taken together."""
 
