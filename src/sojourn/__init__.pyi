@@ -48,6 +48,7 @@ from .network import (
     square_root_routing as square_root_routing,
     uniform_routing as uniform_routing,
 )
+from .observed import estimate_fleet as estimate_fleet, read_log as read_log
 from .optimize import (
     Attempt as Attempt,
     Energy as Energy,
@@ -67,13 +68,16 @@ from .optimize import (
     optimize_routing as optimize_routing,
 )
 from .planning import (
+    EnergyFrontier as EnergyFrontier,
     Frontier as Frontier,
     Plan as Plan,
     Prediction as Prediction,
     Sensitivity as Sensitivity,
+    energy_frontier as energy_frontier,
     frontier as frontier,
     plan as plan,
     sensitivity as sensitivity,
+    time_and_energy as time_and_energy,
 )
 from .report import Report as Report
 from .reproduce.pages import report_of as report_of

@@ -1,11 +1,12 @@
 """The steady state of a network under any policy whose theory is known."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sojourn.dispatch import POLICIES, Policy, as_policy
+from sojourn.dispatch import POLICIES, Policy, Routed, as_policy
 from sojourn.errors import InvalidInput
 from sojourn.jackson import Analysis
+from sojourn.jackson.analysis import Variable, analyze as analyze_routed
 from sojourn.jackson.steady_state import Engine
 from sojourn.network import Network
 
@@ -15,13 +16,17 @@ def analyze(
     policy: str | Mapping[str, Any] | Policy = "routed",
     *,
     engine: Engine = "auto",
+    law: Variable | Sequence[Variable] | None = None,
+    server_law: Variable | None = None,
 ) -> Analysis:
     r"""Throughput, staleness, load, weights and noise of ``network`` in steady state.
 
     ``policy`` is a name, a table or a value of `sojourn.dispatch`: ``routed`` is the paper's closed
     network (`sojourn.jackson.analyze`, exact for exponential times), ``never-queue`` is in closed
     form for every law (`sojourn.neverqueue.never_queue`), one's own gives its theory by
-    ``Policy.analysis``. ``engine`` says how a closed network is computed.
+    ``Policy.analysis``. ``engine`` says how a closed network is computed. ``law`` and ``server_law``
+    are of service times that are not exponential: for routed tasks the result is then an
+    approximation, and says so (``is_exact``); never queueing does not depend on them.
 
     >>> from sojourn.network import Fleet, balanced_routing
     >>> fleet = Fleet([1.0, 2.0])
@@ -32,6 +37,8 @@ def analyze(
     Analysis(throughput 3, staleness 0.5 to 2 rounds, busiest client 100.0% busy)
     """
     chosen = as_policy(policy)
+    if isinstance(chosen, Routed) and not (law is None and server_law is None):
+        return analyze_routed(network, engine=engine, law=law, server_law=server_law)
     found = chosen.analysis(network, engine=engine)
     if found is None:
         known = " and ".join(
