@@ -8,7 +8,8 @@ from sojourn.config import Table
 from sojourn.optimize.coarse import outline
 from sojourn.optimize.descent import LogObjective, OverRoutings
 from sojourn.optimize.energy import Energy, TimeAndEnergy
-from sojourn.optimize.objectives import Objective, objective_from_table, objective_to_table
+from sojourn.optimize.objectives import Objective
+from sojourn.optimize.registry import objective_from_table, objective_to_table
 
 CONSTANTS = sj.LearningConstants(15.0, 1.0, 3.0, 10.0)
 OBJECTIVES = [
