@@ -9,6 +9,7 @@ from sojourn.bounds import (
     Horizon,
     LearningConstants,
     Penalties,
+    check_rounds,
     check_scale,
     horizon,
     penalties,
@@ -89,8 +90,7 @@ class _Bounded:
 
     def __post_init__(self) -> None:
         _check_learning_rate(self.learning_rate)
-        if not (self.rounds >= 0 and math.isfinite(self.rounds)):
-            raise InvalidInput(f"rounds must be zero or positive, and finite; it is {self.rounds}")
+        check_rounds(self.rounds)
 
     @property
     def maximize(self) -> bool:

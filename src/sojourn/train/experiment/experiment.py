@@ -19,8 +19,8 @@ from sojourn.train.experiment.strategy import Strategy, read_strategies, said, s
 
 FIRST_PILOT_SEED = 1_000_000
 MOST_SEEDS = 100_000
-MOST_THREADS = 1024
-LARGEST_BATCH = 10_000_000
+MOST_THREADS = 256
+LARGEST_BATCH = 1_000_000
 """Beyond these a number is a slip, and would fill the memory before anyone noticed."""
 
 
