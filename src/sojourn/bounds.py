@@ -5,6 +5,7 @@ held fixed; multiply by ``counts`` for the derivative along a whole class.
 """
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -150,10 +151,8 @@ def penalties(network: Network) -> Penalties:
 
 def check_rounds(rounds: float) -> None:
     """Raise unless ``rounds`` is a number of rounds that nothing overflows at."""
-    if not 0 <= rounds <= LARGEST:
-        raise InvalidInput(
-            f"rounds must be zero or positive, and at most {LARGEST:g}; it is {str(rounds)[:40]}"
-        )
+    if not 0 <= rounds <= sys.float_info.max:
+        raise InvalidInput(f"rounds must be zero or positive, and finite; it is {str(rounds)[:40]}")
 
 
 def per_round_bound(

@@ -362,7 +362,10 @@ def best_learning_rate(s: Penalties, constants: LearningConstants, *, rounds: fl
         eta = min(eta, (progress / (2.0 * c)) ** (1.0 / 3.0))
     for _ in range(NEWTON_STEPS):
         excess = eta * eta * (b + 2.0 * eta * c) - progress
-        step = excess / (eta * (2.0 * b + 6.0 * eta * c))
+        slope = eta * (2.0 * b + 6.0 * eta * c)
+        if slope == 0.0:  # so many rounds that the learning rate underflows
+            break
+        step = excess / slope
         eta -= step
         if abs(step) <= 1e-15 * eta:
             break

@@ -160,7 +160,7 @@ def _scalars(table: Table) -> dict[str, Any]:
         said(where, parse_model, given["model"])
     if not 1 <= given.get("batch-size", 1) <= LARGEST_BATCH:
         raise InvalidFile(
-            f"{where}: 'batch-size' must be between 1 and {LARGEST_BATCH}; it is "
+            f"{where}: 'batch-size' must be at least 1 and at most {LARGEST_BATCH}; it is "
             f"{given['batch-size']}"
         )
     start = table.take("start", str, default="spread")
@@ -213,9 +213,9 @@ def _pilot_seeds(count: int, final: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(seed for seed in span if seed not in final)[:count]
 
 
-def _count(table: Table, key: str, default: int | None, *, most: int | None = None) -> Any:
+def _count(table: Table, key: str, default: int | None, *, most: int = 10**18) -> Any:
     value = table.take(key, int, default=default)
-    if value is not None and most is not None and value > most:
+    if value is not None and value > most:
         raise InvalidFile(f"{table.where}: '{key}' must be at most {most}; it is {value}")
     if value is not None and value < 1:
         raise InvalidFile(f"{table.where}: '{key}' must be at least 1; it is {value}")
