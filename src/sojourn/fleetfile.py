@@ -25,7 +25,7 @@ def read_columns(
     if "count" not in header:
         return rates, None, columns.get("name")
     counts = _numbers(columns["count"], lines, "count", where)
-    whole = (counts > 0) & (counts % 1 == 0)
+    whole = (counts > 0) & (counts == np.floor(counts))
     _check(counts, whole, lines, "count must be whole and at least 1", where)
     return rates, counts, columns.get("name")
 
