@@ -185,13 +185,9 @@ def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "tupl
 
 
 def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> dict[str, Any]:
-    theory = None
-    if scenario.policy.routes:
-        from sojourn.jackson import analyze
-
-        fleet = network.fleet
-        slowed = Fleet(fleet.service_rates / scenario.work, fleet.counts, fleet.names)
-        theory = analyze(Network(slowed, network.routing, network.concurrency))
+    fleet = network.fleet
+    slowed = Fleet(fleet.service_rates / scenario.work, fleet.counts, fleet.names)
+    theory = scenario.policy.analysis(Network(slowed, network.routing, network.concurrency))
     return {
         "replicates": found.replicates,
         "rounds": _row(found.rounds, None),
@@ -235,13 +231,13 @@ def _row(found: "Estimate", theory: float | None, k: int | tuple[()] = ()) -> di
 
 def _explanation(result: dict[str, Any], warm_up: int) -> str:
     if "theory" not in result["throughput"]:
-        return f"The theory is for routed dispatch; there is none to compare '{result['policy']}' with."
+        return f"No theory is known for '{result['policy']}' to compare the simulation with."
     rows = [result["throughput"]]
     rows += [row[key] for row in result["classes"] for key in ("mean_tasks", "staleness")]
     scores = [abs(row["z"]) for row in rows if row.get("z") is not None]
     largest = max(scores, default=0.0)
     summary = f"the largest |z| of {len(scores)} comparisons is {largest:.1f}"
-    if result["law"] != "exponential":
+    if result["law"] != "exponential" and result["policy"] == "routed":
         share = result["throughput"]["mean"] / result["throughput"]["theory"] - 1.0
         return (
             f"The theory is for exponential service times, and these are {result['law']}: throughput "
