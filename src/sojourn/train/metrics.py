@@ -19,7 +19,7 @@ def auc(outputs: Tensor, y: Tensor) -> float:
     yes, no = int(positive.sum()), int((~positive).sum())
     if not (yes and no):
         return float("nan")
-    values, place, counts = torch.unique(scores, return_inverse=True, return_counts=True)
+    _values, place, counts = torch.unique(scores, return_inverse=True, return_counts=True)
     below = counts.cumsum(0) - counts
     ranks = below + (counts + 1) / 2
     total = float(ranks[place][positive].sum())

@@ -1,9 +1,10 @@
 """The learning problem of one seed: the same data, partition, batches and first weights for all."""
 
 import importlib
+import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from sojourn.train.data.sets import Dataset, load_dataset
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import build_model
 from sojourn.train.replay.batches import check_seed
+from sojourn.train.replay.checkpoint import digest
 from sojourn.train.replay.problem import Problem
 
 _PARTITION, _WEIGHTS = 0, 1
@@ -44,11 +46,9 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
     The partition and the first weights are functions of the seed alone, from streams of their own.
     """
     check_seed(seed)
-    if experiment.problem is not None:
-        return _users_problem(experiment.problem, experiment.fleet.size, seed)
     key = (
         *(experiment.data, experiment.data_dir, experiment.partition, experiment.fleet.size),
-        *(experiment.model, experiment.batch_size, seed),
+        *(experiment.model, experiment.batch_size, experiment.problem, str(Path.cwd()), seed),
     )
     if _last.key != key:
         _last.key = _last.problem = None
@@ -58,6 +58,8 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
 
 
 def _built(experiment: Experiment, seed: int) -> Problem:
+    if experiment.problem is not None:
+        return _users_problem(experiment.problem, experiment.fleet.size, seed)
     data = dataset(experiment.data, experiment.data_dir)
     images, labels = data.train
     held = [torch.from_numpy(indices) for indices in partition_of(experiment, data, seed).clients]
@@ -116,7 +118,7 @@ def _users_problem(text: str, clients: int, seed: int) -> Problem:
     function: Any = getattr(module, function_name, None)
     if not callable(function):
         raise InvalidInput(f"problem '{text}': there is no function '{function_name}' in it")
-    problem = function(clients, seed)
+    problem = _seeded(function, clients, seed)
     if not isinstance(problem, Problem):
         raise InvalidInput(
             f"problem '{text}': the function must return a sojourn.train.Problem; it returned a "
@@ -126,7 +128,42 @@ def _users_problem(text: str, clients: int, seed: int) -> Problem:
         raise InvalidInput(
             f"problem '{text}': it has data for {problem.clients} clients; the fleet has {clients}"
         )
+    again = _seeded(function, clients, seed)
+    for what, one, other in zip(_PARTS, _digests(problem), _digests(again), strict=True):
+        if one != other:
+            raise InvalidInput(
+                f"problem '{text}': called twice with seed {seed} it gives different {what}, so "
+                "strategies could not be compared. PyTorch's, NumPy's and Python's own generators "
+                "are seeded before the call: let others, such as numpy.random.default_rng(seed) or "
+                "torch.Generator().manual_seed(seed), start from the seed too."
+            )
     return problem
+
+
+_PARTS = ("first weights", "training samples", "test samples")
+
+
+def _digests(problem: Problem) -> tuple[str, str, str]:
+    held = [part for samples in problem.train_sets for part in samples]
+    return digest(problem.initial_weights()), digest(*held), digest(*problem.test_set)
+
+
+def _seeded(function: Callable[[int, int], Any], clients: int, seed: int) -> Any:
+    """What the user's function returns, all generators that it may use without asking seeded.
+
+    They are put back afterwards: what is drawn elsewhere does not depend on it, nor it on that.
+    """
+    state, legacy = random.getstate(), np.random.get_state()
+    start = _stream(seed, _WEIGHTS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(start)
+        random.seed(start)
+        np.random.set_state(np.random.RandomState(start % 2**32).get_state())
+        try:
+            return function(clients, seed)
+        finally:
+            random.setstate(state)
+            np.random.set_state(legacy)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ rarely as in one that is evaluated often. What is kept depends on the schedule a
 strategies, seeds and targets that come later change nothing.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,7 +33,7 @@ class Leaps:
         size = problem.dimension * problem.initial_weights().element_size()
         most = min(KEPT, MOST_BYTES // size)
         self.rounds: set[int] = set()
-        for begin, end in zip(marks, marks[1:], strict=False):
+        for begin, end in itertools.pairwise(marks):
             count = min(most, end - begin - 1)
             self.rounds.update(
                 np.linspace(begin, end, count + 2)[1:-1].round().astype(int).tolist()

@@ -63,9 +63,7 @@ class Lockstep:
             )
             if advance is not None:
                 advance(done)
-            active = [
-                i for i in active if not positions[i].over and positions[i].round < last
-            ]
+            active = [i for i in active if not positions[i].over and positions[i].round < last]
         return workers.batched
 
     @staticmethod

@@ -159,6 +159,11 @@ class Problem:
                 parameter.grad = None
         return model
 
+    def state_arrays(self, weights: Any) -> dict[str, NDArray[Any]]:
+        """The ``state_dict`` of the model with these weights, as arrays."""
+        state = self.trained_model(weights).state_dict()
+        return {name: tensor.numpy() for name, tensor in state.items()}
+
     def batch(self, client: int, number: int, seed: int) -> Samples:
         """Batch ``number`` of ``client``, augmented."""
         batches = self.batches(seed)

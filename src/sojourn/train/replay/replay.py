@@ -172,6 +172,7 @@ class Replay:
             spacing = every or evaluation_spacing(self._rounds, tests, samples)
             rounds = np.append(np.arange(0, self._rounds, spacing), self._rounds)
             times = np.concatenate([[0.0], np.asarray(self.schedule.time)])[rounds]
+            times[-1] = self.schedule.duration
             self.spacing = spacing
         self._marks: dict[int, list[float]] = {}
         for done, when in zip(rounds.tolist(), times.tolist(), strict=True):
@@ -195,7 +196,7 @@ class Replay:
             clock="virtual",
             **position.rows.columns,
             metrics=position.rows.metrics,
-            primary=self.problem.primary,
+            primary=measure_of(self.problem),
             diverged_at=position.diverged_at,
             weights=position.state.weights,
             provenance=origin,

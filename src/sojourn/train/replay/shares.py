@@ -41,7 +41,7 @@ def relative_weights(client_weights: ArrayLike, clients: int) -> FloatArray:
             f"client_weights must be {clients} positive numbers, one per client; they have shape "
             f"{weights.shape}"
         )
-    return weights / weights.mean()
+    return np.asarray(weights / weights.mean())
 
 
 def _shares_and_divisors(schedule: "Schedule", rule: Rule) -> tuple[FloatArray, FloatArray]:

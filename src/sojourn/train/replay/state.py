@@ -29,7 +29,12 @@ class Sums(NamedTuple):
 
     def since(self, before: "Sums") -> "Sums":
         """What was seen after ``before``."""
-        return Sums(*(now - then for now, then in zip(self, before, strict=True)))
+        return Sums(
+            self.tasks - before.tasks,
+            self.loss - before.loss,
+            self.used - before.used,
+            self.staleness - before.staleness,
+        )
 
 
 class Between(NamedTuple):
@@ -57,7 +62,7 @@ class Rows:
             "updates": [],
         }
     )
-    metrics: dict[str, list[float]] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
     tasks: int = 0
     loss: float = 0.0
     used: int = 0
