@@ -153,17 +153,17 @@ def _seeded(function: Callable[[int, int], Any], clients: int, seed: int) -> Any
 
     They are put back afterwards: what is drawn elsewhere does not depend on it, nor it on that.
     """
-    state, legacy = random.getstate(), np.random.get_state()
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     start = _stream(seed, _WEIGHTS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(start)
         random.seed(start)
-        np.random.set_state(np.random.RandomState(start % 2**32).get_state())
+        np.random.set_state(np.random.RandomState(start % 2**32).get_state())  # noqa: NPY002
         try:
             return function(clients, seed)
         finally:
             random.setstate(state)
-            np.random.set_state(legacy)
+            np.random.set_state(legacy)  # noqa: NPY002
 
 
 @contextmanager

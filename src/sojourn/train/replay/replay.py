@@ -32,7 +32,7 @@ from sojourn.train.replay.gradients import (
 )
 from sojourn.train.replay.leaps import Leaps, measure_of
 from sojourn.train.replay.problem import Measures, Problem
-from sojourn.train.replay.shares import shares_and_divisors
+from sojourn.train.replay.shares import relative_weights, shares_and_divisors
 from sojourn.train.replay.state import Between, Position, Rows, Sums, Version, last_uses, run_end
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def replay(
     throughput are seen at the same times. With ``refine`` there are rows between these wherever the
     primary measure leaps to a new best (see `Leaps`), so that the time to a target hardly depends
     on where rows were asked for. ``stop_at`` ends the run at the first row that reaches this value
-    of the primary measure. ``client_weights`` say how much every client's loss counts, of mean 1
-    (or any scale); by default all count the same.
+    of the primary measure. ``client_weights`` say how much every client's loss counts,
+    on any scale, such as ``problem.train_sizes``; by default all count the same.
 
     ``batched`` computes independent gradients together (``True``), one by one (``False``), or
     whichever is faster on the first runs (``None``): the same up to rounding, and the choice is
@@ -147,8 +147,12 @@ class Replay:
         self._dispatched = np.asarray(schedule.dispatched)
         self._ordinals = task_ordinals(np.asarray(schedule.client))
         self._last_uses = last_uses(self._dispatched)
-        self._shares, self._divisors = shares_and_divisors(schedule, rule, client_weights)
-        self._client_weights = client_weights
+        self._shares, self._divisors = shares_and_divisors(schedule, rule)
+        self._client_weights = (
+            None
+            if client_weights is None
+            else relative_weights(client_weights, problem.clients).tolist()
+        )
 
     def evaluate(
         self,
@@ -230,9 +234,7 @@ class Replay:
             "seed": digest(self.seed),
             "spacing of evaluations": digest(self.spacing, self._leaps is not None),
             "target to stop at": digest(self._stop_at),
-            "client weights": digest(
-                None if self._client_weights is None else np.asarray(self._client_weights)
-            ),
+            "client weights": digest(self._client_weights),
         }
 
     def run(
@@ -311,6 +313,8 @@ class Replay:
             if not math.isfinite(loss):
                 position.diverged_at = done
                 return
+            if self._client_weights is not None:
+                update = update * self._client_weights[client]
             arrival = Arrival(
                 update,
                 weights,

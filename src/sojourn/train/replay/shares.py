@@ -13,38 +13,12 @@ if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
 
 
-def shares_and_divisors(
-    schedule: "Schedule", rule: Rule, client_weights: ArrayLike | None = None
-) -> tuple[FloatArray, FloatArray]:
-    r"""Share and divisor of every completed task, as of its dispatch: both of shape ``(rounds,)``.
+def shares_and_divisors(schedule: "Schedule", rule: Rule) -> tuple[FloatArray, FloatArray]:
+    """Share and divisor of every completed task, as of its dispatch: both of shape ``(rounds,)``.
 
     The long-run share is used where it is known, and otherwise the share in the tasks sent before.
-    Tasks sent at one instant are taken in order of clients. With ``client_weights``
-    :math:`n_i/N` a client's updates count :math:`n \, n_i / N` times as much.
+    Tasks sent at one instant are taken in order of clients.
     """
-    shares, divisors = _shares_and_divisors(schedule, rule)
-    if client_weights is None:
-        return shares, divisors
-    scale = relative_weights(client_weights, schedule.network.size)
-    return shares, divisors / scale[np.asarray(schedule.client)]
-
-
-def relative_weights(client_weights: ArrayLike, clients: int) -> FloatArray:
-    """Weights of clients, rescaled to mean 1: ``(n,)``.
-
-    >>> relative_weights([1, 3], 2).tolist()
-    [0.5, 1.5]
-    """
-    weights = np.asarray(client_weights, dtype=np.float64)
-    if weights.shape != (clients,) or not np.all(np.isfinite(weights) & (weights > 0)):
-        raise InvalidInput(
-            f"client_weights must be {clients} positive numbers, one per client; they have shape "
-            f"{weights.shape}"
-        )
-    return np.asarray(weights / weights.mean())
-
-
-def _shares_and_divisors(schedule: "Schedule", rule: Rule) -> tuple[FloatArray, FloatArray]:
     weighting: Weighting = getattr(rule, "weighting", Weighting())
     shares = schedule.shares
     client, n = np.asarray(schedule.client), schedule.network.size
@@ -57,3 +31,20 @@ def _shares_and_divisors(schedule: "Schedule", rule: Rule) -> tuple[FloatArray, 
     place[order] = np.arange(order.size)
     realised, divisors = weighting.realised(clients[order], n)
     return realised[place[: client.size]], divisors[place[: client.size]]
+
+
+def relative_weights(client_weights: ArrayLike, clients: int) -> FloatArray:
+    r"""How often the loss of every client counts: :math:`n n_i / N`, of mean 1, shape ``(n,)``.
+
+    What is minimised is then :math:`\sum_i (n_i/N) f_i` instead of :math:`\frac1n \sum_i f_i`.
+
+    >>> relative_weights([1, 3], 2).tolist()
+    [0.5, 1.5]
+    """
+    weights = np.asarray(client_weights, dtype=np.float64)
+    if weights.shape != (clients,) or not np.all(np.isfinite(weights) & (weights > 0)):
+        raise InvalidInput(
+            f"client_weights must be {clients} positive numbers, one per client; they have shape "
+            f"{weights.shape}"
+        )
+    return np.asarray(weights / weights.mean())
