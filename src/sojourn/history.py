@@ -158,8 +158,8 @@ class History:
         """The time of the first row at which the primary measure has come to ``target``.
 
         For an accuracy that is the first row with at least as much, for a loss with at most as
-        much; ``nan`` if there is none. The model came to it after the row before and by this one:
-        `resolution` says how far the two are apart.
+        much; ``nan`` if there is none. The row before had not come to it: `resolution` says how old
+        that is. A run that jumps up and down may have touched the target between earlier rows.
         """
         k = self._first_row(target)
         return math.nan if k is None else float(self.time[k])
