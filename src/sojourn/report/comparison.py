@@ -3,8 +3,8 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -125,9 +125,8 @@ def _final(history: History) -> float:
     return history.final if history.diverged_at is None else math.nan
 
 
-def _by_seed(group: Sequence[History], of: object) -> dict[int, float]:
-    assert callable(of)
-    return {history.seed: float(of(history)) for history in group}
+def _by_seed(group: Sequence[History], of: Callable[[History], float]) -> dict[int, float]:
+    return {history.seed: of(history) for history in group}
 
 
 def _paired(one: dict[int, float], other: dict[int, float]) -> Paired:
@@ -170,8 +169,6 @@ def _median(times: FloatArray) -> float:
 
 def _adjusted(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Holm: the k-th smallest of n values of p is multiplied by n - k + 1, and none is below another."""
-    from dataclasses import replace
-
     order = sorted(
         (row.paired.p, i)
         for i, row in enumerate(rows)
@@ -249,7 +246,8 @@ def _tex_paired(paired: Paired | None, measure: Measure) -> list[str]:
     if paired is None or math.isnan(paired.difference):
         return ["--", "--"]
     scale, form = (100.0, "+.1f") if measure.percent else (1.0, "+.3g")
-    p = "--" if math.isnan(paired.adjusted) else f"${paired.adjusted:.2g}$"
+    least = f"${paired.adjusted:.2g}$" if paired.adjusted >= 0.001 else "$<0.001$"
+    p = "--" if math.isnan(paired.adjusted) else least
     return [f"${scale * paired.difference:{form}}$", p]
 
 
