@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from sojourn.history import History
-from sojourn.jackson import analyze
 from sojourn.runfolder import RunFolder
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
@@ -23,7 +22,8 @@ from sojourn.train.experiment.models import SMALL_MODELS, parse_model
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.checkpoint import Checkpoint
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.replay import LEAST_ROWS, MOST_ROWS, evaluation_spacing, replay
+from sojourn.train.replay.replay import replay
+from sojourn.train.replay.spacing import LEAST_ROWS, MOST_ROWS, evaluation_spacing
 from sojourn.types import FloatArray
 
 
@@ -51,6 +51,10 @@ ONE_AT_A_TIME = threading.Lock()
 
 A Dask worker calls cells from several threads.
 """
+
+
+ROUNDS_OF_A_LOOK = 1000
+"""Enough to see how fast a policy without theory goes."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +195,18 @@ def cell_path(experiment: Experiment, cell: Cell, folder: Path) -> Path:
 
 def expected_gradients(experiment: Experiment, cell: Cell) -> float:
     """About how many gradients a cell computes: what progress is measured in."""
-    strategy = experiment.strategies[cell.strategy]
+    return expected_gradients_of(experiment, experiment.strategies[cell.strategy])
+
+
+def expected_gradients_of(experiment: Experiment, strategy: Strategy) -> float:
+    """About how many gradients a run of a strategy computes."""
     steps = strategy.rule.local_steps
     if experiment.rounds is not None:
         return float(experiment.rounds * steps)
     assert experiment.time is not None
-    return max(1.0, analyze(strategy.network).throughput * experiment.time)
+    theory = strategy.scenario.policy.analysis(strategy.network)
+    if theory is not None:
+        # A task of several local steps takes as many times as long.
+        return max(1.0, theory.throughput * experiment.time)
+    short = schedule_of(experiment, strategy, 0, rounds=ROUNDS_OF_A_LOOK)
+    return max(1.0, short.throughput() * experiment.time * steps)

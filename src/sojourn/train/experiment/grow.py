@@ -26,6 +26,10 @@ def check_grows(before: Experiment, now: Experiment, folder: Path) -> None:
             raise _refused(folder, f"its '{key}' is {old[key]:g}, and {new[key]:g} is shorter")
         if key in old and key in new:
             del old[key], new[key]
+    own, theirs = new.pop("extensions", {}), old.pop("extensions", {})
+    for path in sorted({*own} & {*theirs}):
+        if own[path] != theirs[path]:
+            raise _refused(folder, f"'{path}', which it runs, says something else now")
     for key in sorted({*old, *new} - {*FREE}):
         if old.get(key) != new.get(key):
             raise _refused(folder, f"its '{key}' differs")

@@ -40,7 +40,7 @@ def run_experiment(
     """
     experiment = prepare_folder(experiment, folder, engine, resume=resume)
     shown = progress or Silent()
-    pilots = _run_all("pilots", _pilot_cells(experiment), experiment, folder, engine, shown)
+    pilots = run_all("pilots", _pilot_cells(experiment), experiment, folder, engine, shown)
     by_rate = [
         {
             rate: [pilots[Cell(i, seed, rate)] for seed in experiment.pilot_seeds]
@@ -53,10 +53,21 @@ def run_experiment(
         for strategy, runs in zip(experiment.strategies, by_rate, strict=True)
     ]
     cells = [Cell(i, seed, rate) for seed in experiment.seeds for i, rate in enumerate(rates)]
-    finals = _run_all("runs", cells, experiment, folder, engine, shown)
+    finals = run_all("runs", cells, experiment, folder, engine, shown)
     histories = [
         [finals[Cell(i, seed, rate)] for seed in experiment.seeds] for i, rate in enumerate(rates)
     ]
+    return write_results(experiment, folder, rates, histories, by_rate)
+
+
+def write_results(
+    experiment: Experiment,
+    folder: Path,
+    rates: Sequence[float],
+    histories: Sequence[Sequence[History]],
+    pilots: Sequence[Mapping[float, Sequence[History]]] | None = None,
+) -> dict[str, Any]:
+    """Write histories and summary of all strategies, each at its learning rate; returns the summary."""
     entries = [
         summarize_strategy(
             strategy.name,
@@ -70,7 +81,7 @@ def run_experiment(
             pilots=tried,
         )
         for strategy, runs, rate, tried in zip(
-            experiment.strategies, histories, rates, by_rate, strict=True
+            experiment.strategies, histories, rates, pilots or [{}] * len(rates), strict=True
         )
     ]
     summary = summarize(
@@ -117,11 +128,8 @@ def _write(experiment: Experiment, there: RunFolder) -> None:
     there.begin(
         experiment.to_table(),
         fleet=None if experiment.fleet_is_built_in else experiment.fleet,
-        plans={
-            strategy.slug: strategy.plan_text
-            for strategy in experiment.strategies
-            if strategy.plan_text is not None
-        },
+        plans=plan_texts(experiment),
+        extensions=experiment.extensions,
     )
 
 
@@ -144,6 +152,15 @@ def _grown(experiment: Experiment, there: RunFolder, engine: Engine) -> Experime
     return experiment
 
 
+def plan_texts(experiment: Experiment) -> dict[str, str]:
+    """The plan files that strategies follow, by the name that a run folder gives them."""
+    return {
+        strategy.slug: strategy.plan_text
+        for strategy in experiment.strategies
+        if strategy.plan_text is not None
+    }
+
+
 def _check_same_problem(before: Experiment, digest: str | None, folder: Path) -> None:
     if digest != before.problem_digest:
         raise InvalidFile(
@@ -162,7 +179,7 @@ def _pilot_cells(experiment: Experiment) -> list[Cell]:
     ]
 
 
-def _run_all(
+def run_all(
     phase: str,
     cells: Sequence[Cell],
     experiment: Experiment,

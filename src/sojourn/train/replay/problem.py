@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sojourn.checks import check_number
 from sojourn.errors import InvalidInput
 from sojourn.history import RESERVED
 from sojourn.measure import check_primary
 from sojourn.train.replay.accuracy import Count, Counted, accuracy_of
 from sojourn.train.replay.batches import Batches
+from sojourn.train.replay.passes import backward, forward_steps
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -164,6 +166,38 @@ class Problem:
         state = self.trained_model(weights).state_dict()
         return {name: tensor.numpy() for name, tensor in state.items()}
 
+    def held_out(self, fraction: float, seed: int, *, most: int = 2000) -> "Problem":
+        """The same problem judged on samples that its clients give up, instead of the test set.
+
+        Every client gives up ``fraction`` of its samples, drawn by ``seed``, as long as it keeps one;
+        at most about ``most`` in all. The test set is not looked at.
+        """
+        check_number("fraction", fraction, above=0.0, most=0.5)
+        generator = torch.Generator().manual_seed(seed)
+        share = min(fraction, most / max(1, sum(self._sizes)))
+        kept: list[Samples] = []
+        given: list[Samples] = []
+        for x, y in self.train_sets:
+            order = torch.randperm(len(y), generator=generator)
+            number = min(len(y) - 1, round(share * len(y)))
+            away, stays = order[:number], order[number:].sort().values
+            kept.append((x[stays], y[stays]))
+            given.append((x[away], y[away]))
+        judged = torch.cat([x for x, _ in given]), torch.cat([y for _, y in given])
+        if not len(judged[1]):
+            raise InvalidInput("no client has samples to spare for validation: there are too few")
+        return Problem(
+            self.trained_model(self._initial).train(),
+            kept,
+            judged,
+            self.loss,
+            batch_size=self.batch_size,
+            augment=self.augment,
+            metrics=self.metrics,
+            primary=None if self.primary is None else self.primary.name,
+            higher_is_better=self.primary is None or self.primary.higher_is_better,
+        )
+
     def batch(self, client: int, number: int, seed: int) -> Samples:
         """Batch ``number`` of ``client``, augmented."""
         batches = self.batches(seed)
@@ -214,7 +248,7 @@ class Problem:
         else:
             loss = self.loss(self._outputs(x), y)
         self._gradient_array.fill(0)
-        _backward(loss)
+        backward(loss)
         return loss.item(), self._gradient_array.copy()
 
     def local_difference(
@@ -317,7 +351,7 @@ class Problem:
         for parameter, part, gradient in zip(parameters, *parts, strict=True):
             parameter.data = part.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
-        self._steps = _steps(self._model)
+        self._steps = forward_steps(self._model)
 
     def _set(self, weights: Any, *, training: bool) -> None:
         self._flat_array[:] = weights
@@ -336,7 +370,7 @@ class Problem:
                     f"the model and the loss cannot take a batch of x {tuple(x.shape)} {x.dtype} "
                     f"and y {tuple(y.shape)} {y.dtype}: {error}"
                 ) from error
-            if loss.numel() != 1 or loss.dtype not in _ONES:
+            if loss.numel() != 1 or loss.dtype not in (torch.float32, torch.float64):
                 raise InvalidInput(
                     f"the loss must be one number per batch, a mean in float32 or float64; it has "
                     f"shape {tuple(loss.shape)} and is {loss.dtype}"
@@ -362,43 +396,6 @@ class Problem:
         for step in self._steps:
             x = step(x)
         return x
-
-
-def _steps(model: nn.Module) -> list[Callable[[Tensor], Tensor]]:
-    """The model as functions to call one after the other.
-
-    To call ``forward`` of a sequence's layers saves what calling a module costs, a tenth of the
-    gradient of a small perceptron; a model with hooks is called as a whole.
-    """
-    if altered(model):
-        return [model]
-    if type(model) is nn.Sequential:
-        return [step for child in model for step in _steps(child)]
-    return [model.forward]
-
-
-def altered(model: nn.Module) -> bool:
-    """Whether a module does something else than its class: it has hooks, or a ``forward`` of its own."""
-    return any(
-        m._forward_hooks
-        or m._forward_pre_hooks
-        or m._backward_hooks
-        or m._backward_pre_hooks
-        or "forward" in vars(m)
-        for m in model.modules()
-    )
-
-
-_ENGINE: Any = torch.autograd.Variable._execution_engine
-_ONES = {kind: torch.ones((), dtype=kind) for kind in (torch.float32, torch.float64)}
-
-
-def _backward(loss: Tensor) -> None:
-    """``loss.backward()``, without the checks that cost a fifth of a small perceptron's gradient."""
-    one = _ONES[loss.dtype] if loss.dim() == 0 else torch.ones_like(loss)
-    _ENGINE.run_backward(
-        (loss,), (one,), False, False, (), allow_unreachable=True, accumulate_grad=True
-    )
 
 
 def local_step(
