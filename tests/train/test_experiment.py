@@ -338,7 +338,8 @@ def test_means_leave_out_diverged_runs_and_say_so(tmp_path):
     entry = summarized(strategy, [*good, lost], targets=[0.8, 0.5])
     assert entry["final_accuracy"] == {"mean": 0.8, "standard_error": pytest.approx(0.1)}
     assert entry["mean_accuracy"]["mean"] == pytest.approx(0.5)
-    assert entry["time_to"]["0.8"] == {"mean": None, "standard_error": None, "reached": 2}
+    unknown = dict.fromkeys(("mean", "standard_error", "resolution"))
+    assert entry["time_to"]["0.8"] == {**unknown, "reached": 2}
     assert entry["time_to"]["0.5"]["mean"] == 5.0
     assert entry["diverged"] == [{"seed": 2, "round": 4}]
 

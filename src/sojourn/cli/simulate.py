@@ -71,6 +71,14 @@ def simulate(
             "optionally, class."
         ),
     ] = None,
+    trace_speeds: Annotated[
+        bool,
+        typer.Option(
+            "--trace-speeds",
+            help="Take the speeds from the trace too; otherwise durations are rescaled to the "
+            "fleet's.",
+        ),
+    ] = False,
     policy: Annotated[
         str,
         typer.Option(
@@ -107,6 +115,7 @@ def simulate(
 
     network, fleet = _network(source, concurrency, routing)
     service = _law(law, law_parameter or [], trace, fleet)
+    speeds, network = _traced(network, fleet, service, trace_speeds)
     chosen = as_policy(policy)
     begin = start or ("stationary" if chosen.routes else "spread")
     scenario = Scenario(law=service, policy=chosen, start=begin, work=work)
@@ -125,6 +134,7 @@ def simulate(
         "policy": chosen.name,
         "start": begin,
         "work": work,
+        **({} if speeds is None else {"trace": speeds}),
     }
     if out is not None:
         with progress_bar("simulating") as advance:
@@ -182,6 +192,38 @@ def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "tupl
                 f"--law-parameter must be NAME=VALUE with a number, such as sigma=0.5; it is '{pair}'"
             ) from None
     return as_laws({"name": name, **parameters})
+
+
+def _traced(
+    network: Network, fleet: Fleet, laws: "tuple[ServiceLaw, ...]", speeds: bool
+) -> tuple[dict[str, Any] | None, Network]:
+    """How observed durations are rescaled to the fleet's speeds, or the network at theirs."""
+    from sojourn.simulation.laws import Trace
+    from sojourn.simulation.traces import trace_factors, trace_fleet
+
+    traces = [law for law in laws if isinstance(law, Trace)]
+    if not traces:
+        if speeds:
+            raise InvalidInput("--trace-speeds goes with --trace FILE")
+        return None, network
+    if speeds:
+        rates = trace_fleet(fleet, traces).service_rates[network.parents]
+        split = Fleet(rates, network.fleet.counts, network.fleet.names)
+        moved = Network(split, network.routing, network.concurrency, parents=network.parents)
+        return {"speeds": "trace", "factors": [1.0] * fleet.classes}, moved
+    return {"speeds": "fleet", "factors": trace_factors(fleet, traces).tolist()}, network
+
+
+def _trace_note(trace: dict[str, Any]) -> str:
+    if trace["speeds"] == "trace":
+        return "speeds are those of the trace: durations are used as they were observed"
+    factors = trace["factors"]
+    low, high = printed(min(factors)), printed(max(factors))
+    by = low if low == high else f"{low} to {high}, by class,"
+    return (
+        f"durations of the trace are multiplied by {by} to have the mean 1/rate of the fleet; "
+        "--trace-speeds takes them as they are"
+    )
 
 
 def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> dict[str, Any]:
@@ -263,6 +305,8 @@ def _show(result: dict[str, Any], console: Console) -> None:
         f"tasks in flight, {result['law']} service, {result['policy']} dispatch, "
         f"{result['start']} start"
     )
+    if "trace" in result:
+        console.print(_trace_note(result["trace"]))
     if "schedule" in result:
         written = result["schedule"]
         console.print(
