@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sojourn.reproduce.demo import summary_lines
+from sojourn.network import built_in_fleet
+from sojourn.reproduce.demo import cost_of_queueing
 
 
 @pytest.fixture
@@ -55,27 +56,22 @@ def test_the_demo_ends_with_the_page(tmp_path: Path, run: Any) -> None:
     assert done.code == 0, done.error
     lines = done.out.splitlines()
     assert lines[-1] == "open demo/report.html"
-    assert [line.split(":")[0] for line in lines[-4:-1]] == [
-        "time to 80% accuracy",
-        "accuracy averaged over the 100 units",
-        "accuracy at the end",
-    ]
-    assert (tmp_path / "demo" / "report-figures" / "learning-1-accuracy-time.png").exists()
+    answer = json.loads((tmp_path / "demo" / "digits" / "tune.json").read_text())
+    assert lines[-2] == answer["sentence"]
+    assert answer["confirmed"][0]["name"] == answer["pick"]
+    baselines = [row for row in answer["confirmed"] if row["baseline"]]
+    ties = set(answer["tied"])
+    for row in baselines:
+        if row["name"] not in ties:
+            assert answer["confirmed"][0]["score"]["mean"] < row["score"]["mean"]
+    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert answer["pick"] in page
 
 
-def test_the_demo_says_three_lines() -> None:
-    def entry(name: str, time: float | None) -> dict[str, object]:
-        value = {"mean": 0.8, "standard_error": 0.01}
-        reached = {"mean": time, "standard_error": None, "reached": 2}
-        common = {"final_accuracy": value, "mean_accuracy": value}
-        return {"name": name, "time_to": {"0.8": reached}, "seeds": [0, 1, 2], **common}
-
-    lines = summary_lines({"strategies": [entry("uniform", None), entry("plan", 41.2)]})
-    assert lines == [
-        "time to 80% accuracy: uniform reached by 2 of 3 seeds, plan 41",
-        "accuracy averaged over the 100 units: uniform 80.0 ± 1.0%, plan 80.0 ± 1.0%",
-        "accuracy at the end: uniform 80.0 ± 1.0%, plan 80.0 ± 1.0%",
-    ]
+def test_the_demo_says_what_queueing_costs() -> None:
+    text = cost_of_queueing(built_in_fleet("three-clusters"))
+    assert "never queueing: 11.1 updates per unit of time, noise rate 1.23" in text
+    assert "uniform routing with queues: 0.229, 4.37 and 131" in text
 
 
 @pytest.fixture
