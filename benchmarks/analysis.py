@@ -1,10 +1,11 @@
-"""Exact analysis of large fleets, beside LINE: ``python benchmarks/analysis.py [--quick]``.
+"""Exact analysis of large fleets, beside LINE: ``python benchmarks/analysis.py [--quick | --links]``.
 
 Sojourn computes the bound per unit of time *and its gradient*, which takes every mean and, for every
 client, one weighted sum of its covariances. LINE's ``pfqn_mva`` computes the means alone, its
 ``pfqn_sens`` the whole matrix of covariances, from which that sum can be had.
 No two clients are alike, so that nobody gains from classes. The two take turns, and a ratio is the
-median over the turns, except for the covariances, which run once. Exit code 1 if a claim fails.
+median over the turns, except for the covariances, which run once. What links cost is measured
+against the same fleet without them, and with ``--links`` nothing else. Exit code 1 if a claim fails.
 """
 
 import argparse
@@ -30,6 +31,8 @@ CONSTANTS = sj.LearningConstants(
 )
 AGREEMENT = 1e-10
 """Largest difference from LINE that passes: of values relative, of covariances to the largest."""
+LINKS_RATIO = 1.5
+"""How much longer value and gradient may take when every client has links."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,24 @@ def sojourn_seconds(network: sj.Network) -> float:
         return sj.per_time_bound(step, CONSTANTS, learning_rate=0.01, rounds=0)
 
     return seconds(value_and_gradient)
+
+
+def links_ratio(network: sj.Network, *, turns: int) -> float:
+    """Seconds with a downlink and an uplink at every client over those without, turn by turn."""
+    times = np.geomspace(5.0, 0.5, network.fleet.classes)
+    fleet = replace(network.fleet, downlink=times, uplink=times[::-1])
+    linked = replace(network, fleet=fleet)
+    return median(sojourn_seconds(linked) / sojourn_seconds(network) for _ in range(turns))
+
+
+def links_claim(*, turns: int) -> tuple[bool, str]:
+    """Whether links cost little enough, and what was measured."""
+    ratio = links_ratio(network_of(1000, 1000), turns=turns)
+    return (
+        ratio <= LINKS_RATIO,
+        f"1,000 clients with links, 1,000 tasks: at most {LINKS_RATIO:g} times the time without "
+        f"({ratio:.2f} times)",
+    )
 
 
 def compare_values(python: Path, network: sj.Network, *, turns: int) -> Row:
@@ -201,7 +222,12 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="one turn each, covariances of 30 clients only"
     )
-    quick = parser.parse_args().quick
+    parser.add_argument("--links", action="store_true", help="only what links cost; no peer")
+    arguments = parser.parse_args()
+    quick, turns = arguments.quick, 1 if arguments.quick else 5
+    if arguments.links:
+        print(f"{machine()}; one thread")
+        return report([links_claim(turns=turns)])
     python = environment(LINE)
     libraries = ", ".join(f"{name} {version(name)}" for name in ("sojourn", "numpy", "numba"))
     print(f"{machine()}; {libraries}; {LINE}; one thread each")
@@ -210,7 +236,7 @@ def main() -> int:
     rows = {}
     for size in ((30, 30), (1000, 1000), (1000, 10_000)):
         network = network_of(*size)
-        row = compare_values(python, network, turns=1 if quick else 5)
+        row = compare_values(python, network, turns=turns)
         if size == (30, 30) or not quick:
             row = compare_covariances(python, network, row)
         rows[size] = row
@@ -218,7 +244,11 @@ def main() -> int:
     rows[million] = Row(sojourn_seconds(network_of(*million)))
 
     print_table(rows)
-    verdicts = list(claims(rows))
+    return report([*claims(rows), links_claim(turns=turns)])
+
+
+def report(verdicts: list[tuple[bool | None, str]]) -> int:
+    """Print the verdicts; 1 if a claim fails."""
     for holds, claim in verdicts:
         print({True: "holds", False: "FAILS", None: "not measured"}[holds], claim, sep=": ")
     return int(any(holds is False for holds, _ in verdicts))

@@ -15,6 +15,62 @@ def test_csv_round_trip_is_exact(tmp_path):
     assert sj.Fleet.from_csv(tmp_path / "fleet.csv") == fleet
 
 
+def test_csv_keeps_links_and_powers(tmp_path):
+    fleet = sj.Fleet(
+        [0.1, 2.0],
+        counts=[3, 1],
+        names=["a", "b"],
+        downlink=[1 / 3, 0.0],
+        uplink=[0.0, 1e-7],
+        power_compute=[5.0, 0.1],
+        power_uplink=[1.0, 2.0],
+        power_downlink=[0.5, 0.25],
+        power_idle=[0.0, 1 / 7],
+    )
+    fleet.to_csv(tmp_path / "fleet.csv")
+    read = sj.Fleet.from_csv(tmp_path / "fleet.csv")
+    assert read == fleet
+    assert list(read.columns) == list(fleet.columns)
+    assert read != sj.Fleet([0.1, 2.0], counts=[3, 1], names=["a", "b"])
+
+
+def test_selected_classes_keep_their_columns():
+    fleet = sj.Fleet([1.0, 2.0], counts=[5, 2], names=["a", "b"], uplink=[0.5, 0.1])
+    split = fleet.select([0, 0, 1], counts=[1, 4, 2], names=["a1", "a2", "b"])
+    expected = sj.Fleet([1.0, 1.0, 2.0], [1, 4, 2], ["a1", "a2", "b"], uplink=[0.5, 0.5, 0.1])
+    assert split == expected
+    assert fleet.select([1]) == sj.Fleet([2.0], [2], uplink=[0.1])
+
+
+@pytest.mark.parametrize(
+    "column, values, message",
+    [
+        ("downlink", [0.1], "downlink must have one entry per class: the fleet has 2 classes"),
+        ("uplink", [0.1, -0.5], "uplink must lie between 0 and 1e.30; entry 2 is -0.5"),
+        ("uplink", [np.inf, 1.0], "entry 1 is inf"),
+        ("power_idle", [np.nan, 1.0], "power_idle .* entry 1 is nan"),
+        ("power_compute", ["much", 1.0], "power_compute must be numbers"),
+    ],
+)
+def test_bad_columns(column, values, message):
+    with pytest.raises(sj.InvalidInput, match=message):
+        sj.Fleet([1.0, 2.0], **{column: values})
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, np.inf, np.nan, "fast", True])
+def test_bad_server_rate(rate):
+    with pytest.raises(sj.InvalidInput, match="server_rate must be"):
+        sj.Network(sj.Fleet([1.0]), [1.0], 1, server_rate=rate)
+
+
+def test_networks_differ_by_their_servers():
+    fleet = sj.Fleet([1.0])
+    assert sj.Network(fleet, [1.0], 2, server_rate=3) == sj.Network(
+        fleet, [1.0], 2, server_rate=3.0
+    )
+    assert sj.Network(fleet, [1.0], 2, server_rate=3.0) != sj.Network(fleet, [1.0], 2)
+
+
 def test_csv_with_one_column_and_a_byte_order_mark(tmp_path):
     (tmp_path / "fleet.csv").write_text("\ufeffservice_rate\n1.0\n\n2.5\n", encoding="utf-8")
     assert sj.Fleet.from_csv(tmp_path / "fleet.csv") == sj.Fleet([1.0, 2.5])
@@ -38,6 +94,9 @@ def test_csv_with_one_column_and_a_byte_order_mark(tmp_path):
         ("service_rate,count\n1,1.5\n", "line 2: count must be whole"),
         ("service_rate,count\n1,0\n", "line 2: count must be whole and at least 1"),
         ("service_rate,count\n1,\n", "line 2: count must be a number"),
+        ("service_rate,uplink\n1,0\n2,-1\n", "line 3: uplink must lie between 0 and"),
+        ("service_rate,downlink\n1,slow\n", "line 2: downlink must be a number"),
+        ("service_rate,power_compile\n1,1\n", "did you mean 'power_compute'"),
     ],
 )
 def test_bad_csv_says_what_and_where(tmp_path, content, message):
@@ -117,6 +176,22 @@ def test_a_network_is_written_and_read_exactly(parents, names):
     table = json.loads(json.dumps(network.to_table()))
     assert sj.Network.from_table(table) == network
     assert network.whole_fleet().size == 4
+
+
+def test_links_powers_and_server_are_written_and_read_exactly():
+    fleet = sj.Fleet([1.0, 1.0, 2.0], downlink=[0.1, 0.1, 0.0], power_idle=[1 / 3, 1 / 3, 5.0])
+    network = sj.Network(fleet, [0.1, 0.2, 0.7], 7, parents=[0, 0, 1], server_rate=0.3)
+    table = json.loads(json.dumps(network.to_table()))
+    assert sj.Network.from_table(table) == network
+    assert network.whole_fleet() == sj.Fleet(
+        [1.0, 2.0], [2, 1], downlink=[0.1, 0.0], power_idle=[1 / 3, 5.0]
+    )
+    uneven = sj.Fleet([1.0, 1.0, 2.0], uplink=[0.1, 0.2, 0.0])
+    with pytest.raises(sj.InvalidInput, match="one class of the fleet must have one uplink"):
+        sj.Network(uneven, [0.1, 0.2, 0.7], 7, parents=[0, 0, 1])
+    del table["classes"][0]["downlink"]
+    with pytest.raises(sj.InvalidFile, match="same links and powers"):
+        sj.Network.from_table(table)
 
 
 def test_networks_that_split_classes_differently_differ():

@@ -7,66 +7,16 @@ held fixed; multiply by ``counts`` for the derivative along a whole class.
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from sojourn.config import Table
-from sojourn.errors import InvalidFile, InvalidInput, Unreachable
-from sojourn.jackson import steady_state
+import numpy as np
+
+from sojourn.checks import check_positive, check_scale
+from sojourn.constants import LearningConstants
+from sojourn.errors import InvalidInput, Unreachable
+from sojourn.jackson import link_times, occupancy
 from sojourn.network import Network
 from sojourn.types import FloatArray
-
-SMALLEST, LARGEST = 1e-30, 1e30
-"""Sizes of what users give, between which the bounds neither overflow nor vanish."""
-
-
-@dataclass(frozen=True)
-class LearningConstants:
-    r"""What the bounds need to know of the learning problem.
-
-    ``initial_gap`` is :math:`A = f(w_0) - f^*`, ``smoothness`` :math:`L`, ``gradient_noise``
-    :math:`\sigma`, ``heterogeneity`` :math:`M` (Assumptions A1 to A4 of the paper).
-
-    >>> LearningConstants(initial_gap=1.0, smoothness=1.0, gradient_noise=3.0, heterogeneity=10.0).noise
-    209.0
-    """
-
-    initial_gap: float
-    smoothness: float
-    gradient_noise: float
-    heterogeneity: float
-
-    def __post_init__(self) -> None:
-        for name in ("initial_gap", "smoothness"):
-            check_scale(name, getattr(self, name))
-        for name in ("gradient_noise", "heterogeneity"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise InvalidInput(f"{name} must be zero or positive, and finite; it is {value!r}")
-            if value > 0:
-                check_scale(name, value)
-
-    @classmethod
-    def from_table(cls, table: Table) -> "LearningConstants":
-        """Take ``initial-gap``, ``smoothness``, ``gradient-noise`` and ``heterogeneity`` from TOML.
-
-        Other keys of the table are left to the caller.
-
-        >>> values = {"initial-gap": 1.0, "smoothness": 1, "gradient-noise": 3, "heterogeneity": 10}
-        >>> LearningConstants.from_table(Table(values, "plan.toml")).noise
-        209.0
-        """
-        values = {
-            field.name: table.take(field.name.replace("_", "-"), float) for field in fields(cls)
-        }
-        try:
-            return cls(**values)
-        except InvalidInput as error:
-            raise InvalidFile(f"{table.where}: {error}") from error
-
-    @property
-    def noise(self) -> float:
-        r""":math:`B = \sigma^2 + 2 M^2`."""
-        return self.gradient_noise**2 + 2.0 * self.heterogeneity**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +48,7 @@ class Horizon:
 class Penalties:
     r"""The network's part in the bounds, with gradients of shape ``(k,)``; the rest is constants.
 
-    ``routing`` is :math:`S_1 = \sum 1/p_i` and ``staleness`` :math:`S_2 = \sum E[X_i]/p_i^2`.
+    ``routing`` is :math:`S_1 = \sum 1/p_i` and ``staleness`` :math:`S_2 = \sum E[D_i]/p_i^2`.
     """
 
     network: Network
@@ -130,22 +80,28 @@ def penalties(network: Network) -> Penalties:
     .. math::
 
         \frac{\partial \log\lambda}{\partial p_j} = \frac{E[X_j] - E[\xi_j]}{p_j}, \qquad
-        \frac{\partial S_2}{\partial p_j} = \frac{C_j}{p_j} - \frac{2 E[X_j]}{p_j^3}, \qquad
-        C_j = \sum_i \frac{c_i}{p_i^2} \mathrm{Cov}[X_i, X_j]
+        \frac{\partial S_2}{\partial p_j} = \frac{C_j}{p_j} - \frac{2 E[X_j]}{p_j^3}
+            - \frac{E[X_s]}{p_j^2}, \qquad
+        C_j = \sum_i \frac{c_i}{p_i^2} \mathrm{Cov}[X_i + p_i X_s, X_j]
+
+    Here :math:`X_j` and :math:`\xi_j` count client j's tasks at the client and on its links, and
+    :math:`X_s` those at the server (``sojourn.jackson.occupancy``).
     """
-    p, counts, loads = network.routing, network.fleet.counts, network.loads
+    p, counts = network.routing, network.fleet.counts
     weights = 1.0 / p**2
-    state = steady_state(loads, counts, network.concurrency, weights)
-    mean = state.mean_tasks
-    mean_full = state.throughput * loads * (1.0 + mean)
+    tasks = occupancy(network, weights)
+    held = tasks.mean_held
+    slope = tasks.weighted_covariance - 2.0 * held * weights
+    if tasks.mean_at_server > 0.0:
+        slope -= tasks.mean_at_server / p
     return Penalties(
         network=network,
-        throughput=state.throughput,
-        log_throughput_gradient=(mean - mean_full) / p,
+        throughput=tasks.throughput,
+        log_throughput_gradient=(held - tasks.mean_held_full) / p,
         routing=float(counts @ (1.0 / p)),
         routing_gradient=-weights,
-        staleness=float(counts @ (mean * weights)),
-        staleness_gradient=(state.weighted_covariance - 2.0 * mean * weights) / p,
+        staleness=float(counts @ (tasks.relative_delay(p) * weights)),
+        staleness_gradient=slope / p,
     )
 
 
@@ -237,7 +193,8 @@ def max_learning_rate(network: Network, constants: LearningConstants) -> float:
         \Bigl(\frac{m^2}{n^2} |\mu| \sum_i \frac1{\mu_i p_i^2}\Bigr)^{-1/2},
         \frac{2 n^2}{\sum_i 1/p_i} \Bigr\}
 
-    Far below what works in practice (``docs/limits.md``). Paper: appendix C.
+    Far below what works in practice (``docs/limits.md``). Zero for a network with links or a server
+    that takes time, for which no such rate is proved. Paper: appendix C.
 
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
@@ -321,6 +278,11 @@ def horizon(
         eta = target / best if best > 0 else math.inf
         if guaranteed:
             cap, cap_gradient = _max_learning_rate(s.network, constants)
+            if cap == 0.0:
+                raise InvalidInput(
+                    "no learning rate is proved for a network with links or a server that takes "
+                    "time: leave out guaranteed, and take the bound for a proxy"
+                )
             capped = eta > cap
             eta = min(eta, cap)
     left = target - eta * b - eta**2 * c
@@ -355,6 +317,8 @@ def _reachable_rate(target: float, b: float, c: float) -> float:
 
 def _max_learning_rate(network: Network, constants: LearningConstants) -> tuple[float, FloatArray]:
     p, mu, counts = network.routing, network.fleet.service_rates, network.fleet.counts
+    if network.server_rate is not None or link_times(network.fleet) is not None:
+        return 0.0, np.zeros(p.size)
     ratio = network.concurrency / network.size
     speed = network.fleet.total_rate
     delay = ratio**2 * speed * float(counts @ (1.0 / (mu * p**2)))
@@ -365,24 +329,3 @@ def _max_learning_rate(network: Network, constants: LearningConstants) -> tuple[
         return value, value / delay * ratio**2 * speed / (mu * p**3)
     value = scale * 2.0 / spread
     return value, value / spread / (network.size * p) ** 2
-
-
-def check_scale(name: str, value: float) -> float:
-    """``value`` as a positive float of a size at which no bound overflows, or ``InvalidInput``."""
-    number = check_positive(name, value)
-    if not SMALLEST <= number <= LARGEST:
-        raise InvalidInput(
-            f"{name} must lie between {SMALLEST:g} and {LARGEST:g}; it is {value!r}. Choose other units."
-        )
-    return number
-
-
-def check_positive(name: str, value: float) -> float:
-    """``value`` as a positive finite float, or ``InvalidInput``."""
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise InvalidInput(f"{name} must be positive and finite; it is {value!r}")
-    return number

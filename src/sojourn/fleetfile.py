@@ -9,25 +9,32 @@ from numpy.typing import NDArray
 
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.files import read_text
+from sojourn.fleetcolumns import LARGEST_ENTRY, OPTIONAL_COLUMNS, outside
 from sojourn.types import FloatArray
 
-COLUMNS = ("service_rate", "count", "name")
+COLUMNS = ("service_rate", "count", "name", *OPTIONAL_COLUMNS)
 
 
 def read_columns(
     path: str | os.PathLike[str],
-) -> tuple[FloatArray, FloatArray | None, list[str] | None]:
-    """Service rates, counts and names in a CSV file; the latter two where there is a column."""
+) -> tuple[FloatArray, FloatArray | None, list[str] | None, dict[str, FloatArray]]:
+    """Service rates, counts, names and optional columns of a CSV file, where there is a column."""
     where = str(path)
     header, columns, lines = _read_rows(where)
     rates = _numbers(columns["service_rate"], lines, "service_rate", where)
     _check(rates, rates > 0, lines, "service_rate must be positive and finite", where)
-    if "count" not in header:
-        return rates, None, columns.get("name")
-    counts = _numbers(columns["count"], lines, "count", where)
-    whole = (counts > 0) & (counts == np.floor(counts))
-    _check(counts, whole, lines, "count must be whole and at least 1", where)
-    return rates, counts, columns.get("name")
+    counts = None
+    if "count" in header:
+        counts = _numbers(columns["count"], lines, "count", where)
+        whole = (counts > 0) & (counts == np.floor(counts))
+        _check(counts, whole, lines, "count must be whole and at least 1", where)
+    optional = {}
+    for name in (name for name in OPTIONAL_COLUMNS if name in header):
+        values = optional[name] = _numbers(columns[name], lines, name, where)
+        good = np.ones(values.size, dtype=np.bool_)
+        good[outside(values)] = False
+        _check(values, good, lines, f"{name} must lie between 0 and {LARGEST_ENTRY:g}", where)
+    return rates, counts, columns.get("name"), optional
 
 
 def _read_rows(where: str) -> tuple[list[str], dict[str, list[str]], list[int]]:

@@ -8,8 +8,8 @@ import csv
 import io
 from pathlib import Path
 
-from sojourn.bounds import LearningConstants
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import is_file, read_text
 from sojourn.network import BUILT_IN_FLEETS, ROUTINGS, Fleet, Network, built_in_fleet, named_routing

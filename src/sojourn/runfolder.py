@@ -5,10 +5,13 @@
     experiment.toml   what was asked for, every choice written out
     fleet.csv         the clients, where they are not a built-in fleet
     plans/            the plan of every strategy that follows one
+    extensions/       the users' own modules that the experiment names
     cells/            one history per finished run of an experiment
     history.jsonl     the histories of all final runs
     summary.json      means over seeds, networks, provenance
-    weights.npy       the final weights of a deployment
+    weights/          the final weights of every run, where they are kept (``state_dict`` files)
+    weights.npy       the final weights of a deployment, one flat vector
+    weights.safetensors   the same as a ``state_dict``
 """
 
 import json
@@ -19,12 +22,15 @@ from typing import Any
 
 import numpy as np
 import tomli_w
+from numpy.typing import NDArray
 
 from sojourn.config import parse_json, parse_toml
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.files import read_text, replacing
 from sojourn.history import History
 from sojourn.network import Fleet, Network
+from sojourn.sources import KEPT_IN, Sources
+from sojourn.tensorfile import write_tensors
 from sojourn.types import Vector
 
 FLEET = "fleet.csv"
@@ -43,7 +49,7 @@ class Run:
 
     @property
     def targets(self) -> list[float]:
-        """The accuracies whose times the summary tells, rising."""
+        """The targets whose times the summary tells, rising."""
         found: set[float] = set()
         for entry in self.summary.get("strategies", []):
             found.update(float(key) for key in entry.get("time_to", {}))
@@ -77,6 +83,11 @@ class RunFolder:
         return self.path / "cells"
 
     @property
+    def weights(self) -> Path:
+        """Where the final weights of the runs of an experiment are kept one by one."""
+        return self.path / "weights"
+
+    @property
     def begun(self) -> bool:
         """Whether an experiment was begun here."""
         return self.experiment_path.is_file()
@@ -97,14 +108,17 @@ class RunFolder:
         *,
         fleet: Fleet | None = None,
         plans: Mapping[str, str] | None = None,
+        extensions: Sources | None = None,
     ) -> None:
         """Write what was asked for: the experiment's table last, so that it finds all it names.
 
         ``fleet`` is given where it is not built in, ``plans`` are the texts of plan files by the
-        name that the experiment gives them.
+        name that the experiment gives them, ``extensions`` the modules of the users' own.
         """
         if fleet is not None:
             fleet.to_csv(self.path / FLEET)
+        if extensions is not None:
+            extensions.write(self.path / KEPT_IN)
         for name, text in (plans or {}).items():
             with replacing(self.plan_path(name)) as temporary:
                 temporary.write_text(text, encoding="utf-8")
@@ -129,6 +143,10 @@ class RunFolder:
         """Write the final weights as a NumPy file."""
         with replacing(self.path / "weights.npy") as temporary, temporary.open("wb") as file:
             np.save(file, weights, allow_pickle=False)
+
+    def write_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Write the final weights of a deployment as a ``state_dict`` file."""
+        write_tensors(self.path / "weights.safetensors", state)
 
     @property
     def histories(self) -> list[History]:

@@ -70,7 +70,7 @@ def test_engines_agree(n, m, ratio):
     routing /= routing.sum()
     loads = routing / fleet.service_rates
     slow = steady_state(loads, fleet.counts, m, 1 / routing, engine="mean-value")
-    accurate, throughput, mean, covariance = contour_integral(
+    accurate, throughput, mean, covariance, *_ = contour_integral(
         loads, fleet.counts, m - 1, 1 / routing
     )
     assert accurate
@@ -99,7 +99,9 @@ def test_engines_agree_when_few_clients_hold_many_tasks(slow_clients, tasks):
     counts = np.array([slow_clients, 20_000, 30_000, 50_000])
     open_means, weights = np.array([tasks, 15.0, 5.0, 2.0]), np.array([1.0, 3.0, 10.0, 20.0])
     loads, population = open_means / (1 + open_means), int(counts @ open_means)
-    accurate, throughput, mean, covariance = contour_integral(loads, counts, population, weights)
+    accurate, throughput, mean, covariance, *_ = contour_integral(
+        loads, counts, population, weights
+    )
     slow = steady_state(loads, counts, population + 1, weights, engine="mean-value")
     assert accurate
     np.testing.assert_allclose(throughput, slow.throughput, rtol=1e-12)

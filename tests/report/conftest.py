@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
 from sojourn.history import History
 from sojourn.network import built_in_fleet
 from sojourn.optimize import PerRound

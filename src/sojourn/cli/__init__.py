@@ -6,20 +6,8 @@ from typing import NoReturn
 
 import typer
 
-from sojourn.errors import MissingExtra, SojournError
+from sojourn.errors import EXTRAS, MissingExtra, SojournError
 from sojourn.version import __version__
-
-EXTRAS = {
-    "torch": "train",
-    "sklearn": "train",
-    "joblib": "train",
-    "distributed": "dask",
-    "jinja2": "report",
-    "matplotlib": "report",
-    "plotly": "report",
-    "flwr": "deploy",
-}
-"""Which extra brings a package that a command may find missing."""
 
 app = typer.Typer(
     name="sojourn",
@@ -49,27 +37,33 @@ def _common(
 from sojourn.cli import (  # noqa: E402  the commands register themselves on `app`
     analyze,
     calibrate,
+    compare,
     demo,
     deploy,
+    figure,
     plan,
     report,
     reproduce,
     simulate,
     train,
+    tune,
 )
 
 __all__ = [
     "analyze",
     "app",
     "calibrate",
+    "compare",
     "demo",
     "deploy",
+    "figure",
     "main",
     "plan",
     "report",
     "reproduce",
     "simulate",
     "train",
+    "tune",
 ]
 
 

@@ -71,10 +71,19 @@ def simulate(
             "optionally, class."
         ),
     ] = None,
+    trace_speeds: Annotated[
+        bool,
+        typer.Option(
+            "--trace-speeds",
+            help="Take the speeds from the trace too; otherwise durations are rescaled to the "
+            "fleet's.",
+        ),
+    ] = False,
     policy: Annotated[
         str,
         typer.Option(
-            help="Dispatch: routed, never-queue, idle, shuffled, synchronous, or module:name."
+            help="Dispatch: routed, never-queue, idle, shuffled, synchronous, restart, first-of, "
+            "or module:name."
         ),
     ] = "routed",
     start: Annotated[
@@ -106,6 +115,7 @@ def simulate(
 
     network, fleet = _network(source, concurrency, routing)
     service = _law(law, law_parameter or [], trace, fleet)
+    speeds, network = _traced(network, fleet, service, trace_speeds)
     chosen = as_policy(policy)
     begin = start or ("stationary" if chosen.routes else "spread")
     scenario = Scenario(law=service, policy=chosen, start=begin, work=work)
@@ -124,6 +134,7 @@ def simulate(
         "policy": chosen.name,
         "start": begin,
         "work": work,
+        **({} if speeds is None else {"trace": speeds}),
     }
     if out is not None:
         with progress_bar("simulating") as advance:
@@ -183,14 +194,42 @@ def _law(name: str, pairs: list[str], trace: Path | None, fleet: Fleet) -> "tupl
     return as_laws({"name": name, **parameters})
 
 
-def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> dict[str, Any]:
-    theory = None
-    if scenario.policy.routes:
-        from sojourn.jackson import analyze
+def _traced(
+    network: Network, fleet: Fleet, laws: "tuple[ServiceLaw, ...]", speeds: bool
+) -> tuple[dict[str, Any] | None, Network]:
+    """How observed durations are rescaled to the fleet's speeds, or the network at theirs."""
+    from sojourn.simulation.laws import Trace
+    from sojourn.simulation.traces import trace_factors, trace_fleet
 
-        fleet = network.fleet
-        slowed = Fleet(fleet.service_rates / scenario.work, fleet.counts, fleet.names)
-        theory = analyze(Network(slowed, network.routing, network.concurrency))
+    traces = [law for law in laws if isinstance(law, Trace)]
+    if not traces:
+        if speeds:
+            raise InvalidInput("--trace-speeds goes with --trace FILE")
+        return None, network
+    if speeds:
+        rates = trace_fleet(fleet, traces).service_rates[network.parents]
+        split = Fleet(rates, network.fleet.counts, network.fleet.names)
+        moved = Network(split, network.routing, network.concurrency, parents=network.parents)
+        return {"speeds": "trace", "factors": [1.0] * fleet.classes}, moved
+    return {"speeds": "fleet", "factors": trace_factors(fleet, traces).tolist()}, network
+
+
+def _trace_note(trace: dict[str, Any]) -> str:
+    if trace["speeds"] == "trace":
+        return "speeds are those of the trace: durations are used as they were observed"
+    factors = trace["factors"]
+    low, high = printed(min(factors)), printed(max(factors))
+    by = low if low == high else f"{low} to {high}, by class,"
+    return (
+        f"durations of the trace are multiplied by {by} to have the mean 1/rate of the fleet; "
+        "--trace-speeds takes them as they are"
+    )
+
+
+def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> dict[str, Any]:
+    fleet = network.fleet
+    slowed = Fleet(fleet.service_rates / scenario.work, fleet.counts, fleet.names)
+    theory = scenario.policy.analysis(Network(slowed, network.routing, network.concurrency))
     return {
         "replicates": found.replicates,
         "rounds": _row(found.rounds, None),
@@ -234,13 +273,13 @@ def _row(found: "Estimate", theory: float | None, k: int | tuple[()] = ()) -> di
 
 def _explanation(result: dict[str, Any], warm_up: int) -> str:
     if "theory" not in result["throughput"]:
-        return f"The theory is for routed dispatch; there is none to compare '{result['policy']}' with."
+        return f"No theory is known for '{result['policy']}' to compare the simulation with."
     rows = [result["throughput"]]
     rows += [row[key] for row in result["classes"] for key in ("mean_tasks", "staleness")]
     scores = [abs(row["z"]) for row in rows if row.get("z") is not None]
     largest = max(scores, default=0.0)
     summary = f"the largest |z| of {len(scores)} comparisons is {largest:.1f}"
-    if result["law"] != "exponential":
+    if result["law"] != "exponential" and result["policy"] == "routed":
         share = result["throughput"]["mean"] / result["throughput"]["theory"] - 1.0
         return (
             f"The theory is for exponential service times, and these are {result['law']}: throughput "
@@ -266,6 +305,8 @@ def _show(result: dict[str, Any], console: Console) -> None:
         f"tasks in flight, {result['law']} service, {result['policy']} dispatch, "
         f"{result['start']} start"
     )
+    if "trace" in result:
+        console.print(_trace_note(result["trace"]))
     if "schedule" in result:
         written = result["schedule"]
         console.print(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.rates import RateEstimate
 from sojourn.deploy.tasks import Counts, Task
+from sojourn.dispatch import policy_to_table
 from sojourn.errors import InvalidFile
 from sojourn.files import replacing
 from sojourn.rules import ServerState, rule_to_table
@@ -46,10 +47,11 @@ def write_checkpoint(
         "version": state.version,
         "numbers": dict(state.numbers),
         "held": dispatcher.held,
-        "planned_at": dispatcher.planned_at,
+        "planned_at": dispatcher.replanning.planned_at,
         "counts": dispatcher.counts.to_dict(),
         "concurrency": dispatcher.concurrency,
         "rule": rule_to_table(dispatcher.rule),
+        "policy": policy_to_table(dispatcher.router.policy),
         "deadlines": dispatcher.deadlines.to_dict(),
         "random": dispatcher.random.bit_generator.state,
         "router": dispatcher.router.record(),
@@ -77,12 +79,14 @@ def restore_checkpoint(path: str | os.PathLike[str], dispatcher: Dispatcher) -> 
             f"this run has {dispatcher.state.weights.size} and {len(dispatcher.clients)}. "
             "Resume with the model and the clients that the run was started with."
         )
-    was = meta["concurrency"], meta["rule"]
-    now = dispatcher.concurrency, rule_to_table(dispatcher.rule)
+    was = meta["concurrency"], meta["rule"], meta["policy"]
+    policy = policy_to_table(dispatcher.router.policy)
+    now = dispatcher.concurrency, rule_to_table(dispatcher.rule), policy
     if was != now:
         raise InvalidFile(
-            f"{path}: a checkpoint of a run with concurrency {was[0]} and the rule {was[1]}; this "
-            f"run has {now[0]} and {now[1]}. Resume with the settings that it was started with."
+            f"{path}: a checkpoint of a run with concurrency {was[0]}, the rule {was[1]} and the "
+            f"policy {was[2]}; this run has {now[0]}, {now[1]} and {now[2]}. Resume with the settings "
+            "that it was started with."
         )
     dispatcher.state = ServerState(
         weights, meta["version"], _named(arrays, _ARRAY), meta["numbers"]
@@ -93,7 +97,8 @@ def restore_checkpoint(path: str | os.PathLike[str], dispatcher: Dispatcher) -> 
     dispatcher.agreement.restore(_named(arrays, _AGREE))
     dispatcher.deadlines = dataclasses.replace(dispatcher.deadlines, **meta["deadlines"])
     dispatcher.counts = Counts(**meta["counts"])
-    dispatcher.held, dispatcher.planned_at = meta["held"], meta["planned_at"]
+    dispatcher.held = meta["held"]
+    dispatcher.replanning.planned_at = meta["planned_at"]
     dispatcher.random.bit_generator.state = meta["random"]
     for client, values in zip(dispatcher.clients, meta["clients"], strict=True):
         client.estimate = RateEstimate.from_dict(values["estimate"])

@@ -7,23 +7,23 @@ client, or sent to it.
 
 When clients are gone p is renormalised over those that live. A task remembers p *and n* as they
 were when it was routed, n being the number of clients that p was over, and what its update is
-divided by for them. So the mean step of
-Generalized AsyncSGD, :math:`\sum_i p_i\, \eta g_i/(n p_i)`, is :math:`\eta` times the average
-gradient of the clients living at that time, neither biased towards some of them nor shortened
-because others are gone.
+divided by for them. So the mean step of Generalized AsyncSGD, :math:`\sum_i p_i\, \eta g_i/(n p_i)`,
+is :math:`\eta` times the average gradient of the clients living at that time, neither biased
+towards some of them nor shortened because others are gone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sojourn.deploy.agreement import Agreement
-from sojourn.deploy.clients import FIRST_RETRY_SECONDS, Client
+from sojourn.deploy.clients import FIRST_RETRY_SECONDS, Client, new_clients
 from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.pacing import LARGEST_SPEED, Pace
 from sojourn.deploy.quarantine import Quarantine
-from sojourn.deploy.rates import RateEstimate
+from sojourn.deploy.replanning import Replan, Replanning
 from sojourn.deploy.routing import Router
 from sojourn.deploy.screening import Chain, Norm, Screen, Verdict
 from sojourn.deploy.screening.base import Gradient
@@ -35,14 +35,6 @@ from sojourn.network import check_concurrency
 from sojourn.rules import Arrival, Rule, Weighting
 from sojourn.rules.memory import check_memory
 from sojourn.types import FloatArray, Vector
-
-Replan = Callable[[FloatArray], FloatArray]
-"""From the estimated service rates of all clients to a new routing."""
-
-UNKNOWN_RATE = 0.1
-"""Tasks a second, where nobody has said better; it is soon overruled."""
-
-KNOWN_WEIGHT, UNKNOWN_WEIGHT = 1.0, 0.1
 
 
 class Dispatcher:
@@ -101,42 +93,33 @@ class Dispatcher:
         self.rule, self.learning_rate = rule, learning_rate
         self.concurrency = check_concurrency(concurrency)
         self.depth, self.patience = depth, patience
-        self.replan, self.replan_every = replan, replan_every
         self.weighting: Weighting = getattr(rule, "weighting", Weighting())
         self.updates = updates
         self.random = np.random.default_rng(seed)
         n = np.size(routing)
         check_memory(rule, n, weights)
         self.state = rule.begin(weights, n)
-        rates = np.full(n, UNKNOWN_RATE) if service_rates is None else np.asarray(service_rates)
         self.rates_known = service_rates is not None
-        weight = KNOWN_WEIGHT if self.rates_known else UNKNOWN_WEIGHT
-        labels = [f"client {i}" for i in range(n)] if names is None else list(names)
-        if rates.shape != (n,) or len(labels) != n:
-            raise InvalidInput(f"routing is over {n} clients; service rates or names are not")
-        self.clients = [
-            Client(i, labels[i], RateEstimate.prior(float(rates[i]), weight=weight))
-            for i in range(n)
-        ]
+        self.clients = new_clients(n, service_rates, names)
         self.router = Router(
             np.asarray(routing),
-            rates,
+            np.array([client.estimate.rate() for client in self.clients]),
             policy=as_policy(policy or rule.policy),
             concurrency=self.concurrency,
             random=self.random,
             tasks=lambda number: len(self.clients[number].queue) + len(self.clients[number].out),
         )
+        self.replanning = Replanning(self.router, replan, replan_every)
         self.screen = Chain(screens, size=weights.size, clients=n, gradient=reference)
         self.agreement = Agreement(size=weights.size, clients=n, seed=seed)
         self.quarantine = Quarantine() if quarantine is None else quarantine
-        planned = np.array(rates, dtype=np.float64) if self.rates_known else None
+        planned = None if service_rates is None else np.array(service_rates, dtype=np.float64)
         self.pace = Pace(n, largest_speed=largest_speed, planned=planned)
         self.deadlines = Deadlines() if deadlines is None else deadlines
         self.versions = Versions()
         self.tasks: dict[int, Task] = {}
         self.held = 0
         self.counts = Counts()
-        self.planned_at = 0
 
     # What happened
 
@@ -272,10 +255,9 @@ class Dispatcher:
 
     # What is known
 
-    def weights_of(self, task: Task) -> NDArray[np.floating]:
+    def weights_of(self, task: Task) -> Vector:
         """The weights that ``task`` is to be sent with."""
-        weights: NDArray[np.floating] = self.versions[task.version]
-        return weights
+        return self.versions[task.version]
 
     def allowance(self, client: Client) -> float:
         """The deadline, in seconds, of the task that ``client`` is working on."""
@@ -318,7 +300,7 @@ class Dispatcher:
             dispatched=self.counts.completed,
             probability=self.router.share(number),
             clients=len(self.router.living),
-            divisor=self._divisor(number),
+            divisor=self.router.divisor(number, self.weighting),
         )
         self.counts.routed += 1
         client.ordinal += 1
@@ -327,13 +309,6 @@ class Dispatcher:
         client.queue.append(task)
         self.router.sent(number)
         self._send(client, now, actions)
-
-    def _divisor(self, number: int) -> float:
-        """What an update of a client is divided by if its task is sent now."""
-        living, share = self.router.living, self.router.share
-        needs_all = 0.0 < self.weighting.debias < 1.0
-        shares = np.array([share(i) for i in living]) if needs_all else np.ones(0)
-        return self.weighting.divisor(share(number), len(living), self.weighting.mean(shares))
 
     def _send(self, client: Client, now: float, actions: Actions) -> None:
         while client.alive and client.queue and len(client.out) < self.depth:
@@ -425,30 +400,14 @@ class Dispatcher:
         estimate = client.estimate
         if estimate.tasks:
             self.deadlines.observe(seconds / estimate.mean_seconds)
-        before = estimate.mean_seconds
-        if estimate.observe(seconds):
-            after = estimate.mean_seconds
-            detail = f"a task takes {after:.3g} s, where it took {before:.3g} s"
-            self._say(actions, "routing", client, detail)
-            self.planned_at = self.counts.used - self.replan_every
+        if (change := client.learn(seconds)) is not None:
+            self._say(actions, "routing", client, change)
+            self.replanning.make_due(self.counts.used)
         return seconds
 
     def _replan_if_due(self, now: float, actions: Actions) -> None:
-        if self.counts.used - self.planned_at < self.replan_every:
-            return
-        self.planned_at = self.counts.used
-        rates = self.service_rates(now)
-        self.router.speeds(rates, now)
-        if self.replan is None:
-            return
-        try:
-            self.router.change(self.replan(rates), now)
-        except Exception as error:  # whatever a planner may raise, the tasks must go on
-            detail = f"re-planning failed, the old routing stays: {error}"
-            actions.events.append(Event("routing", None, detail))
-            return
-        text = np.array2string(self.router.routing, precision=4, threshold=8)
-        actions.events.append(Event("routing", None, f"new routing {text}"))
+        rates = partial(self.service_rates, now)
+        actions.events += self.replanning.if_due(self.counts.used, rates, now)
 
     def _failure(self, client: Client, now: float, actions: Actions) -> None:
         client.failures += 1

@@ -86,6 +86,7 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
         routing=network.client_routing,
         concurrency=settings.concurrency,
         learning_rate=settings.learning_rate,
+        policy=settings.policy,
         depth=settings.depth or depth,
         service_rates=rates if settings.rates_known else None,
         names=client_names(network.fleet),
@@ -169,4 +170,5 @@ def finish(
         settings,
         histories,
         problem_name=f"{problem.__module__}:{problem.__name__}",
+        problem=learnable,
     )

@@ -27,12 +27,16 @@ _kernel = numba.njit(
 
 
 @_kernel
-def saddle_point(loads: FloatArray, counts: IntArray, population: float) -> FloatArray:
+def saddle_point(
+    loads: FloatArray, counts: IntArray, population: float, links: float = 0.0
+) -> FloatArray:
     r"""Means :math:`A_i` of the open network that holds ``population`` tasks on average.
 
-    With :math:`r_i = \rho_i/\rho_{\max}` and :math:`v` the mean at the most loaded client,
+    With :math:`r_i = \rho_i/\rho_{\max}`, :math:`v` the mean at the most loaded client and
+    :math:`\theta` = ``links`` the mean time on links,
 
-    .. math:: A_i = \frac{r_i v}{1 + (1 - r_i) v}, \qquad \sum_i c_i A_i = M,
+    .. math:: A_i = \frac{r_i v}{1 + (1 - r_i) v}, \qquad
+              \sum_i c_i A_i + \frac{\theta}{\rho_{\max}} \frac{v}{1 + v} = M,
 
     increasing in :math:`v`: Newton's method in :math:`(\log v, \log M)`, kept inside a bracket.
     """
@@ -44,6 +48,8 @@ def saddle_point(loads: FloatArray, counts: IntArray, population: float) -> Floa
         total += counts[i] * (loads[i] / top)
         if loads[i] == top:
             at_top += counts[i]
+    relative = links / top
+    total += relative
     low = population / total
     high = population / at_top
     v = low
@@ -55,6 +61,9 @@ def saddle_point(loads: FloatArray, counts: IntArray, population: float) -> Floa
             a = counts[i] * (loads[i] / top) * v * denominator
             value += a
             slope += a * denominator
+        on_links = relative * v / (1.0 + v)
+        value += on_links
+        slope += on_links / (1.0 + v)
         if value < population:
             low = max(low, v)
         else:
@@ -74,17 +83,24 @@ def saddle_point(loads: FloatArray, counts: IntArray, population: float) -> Floa
 
 @_kernel
 def contour_integral(
-    loads: FloatArray, counts: IntArray, population: int, weights: FloatArray
-) -> tuple[bool, float, FloatArray, FloatArray]:
+    loads: FloatArray,
+    counts: IntArray,
+    population: int,
+    weights: FloatArray,
+    links: float = 0.0,
+    weighted_links: float = 0.0,
+) -> tuple[bool, float, FloatArray, FloatArray, float, float]:
     r"""Throughput, means and weighted covariances from the generating function.
 
-    .. math:: Z_M = \frac1{2\pi i} \oint \prod_i (1 - \rho_i z)^{-c_i} \frac{dz}{z^{M+1}}
+    .. math:: Z_M = \frac1{2\pi i} \oint e^{\theta z} \prod_i (1 - \rho_i z)^{-c_i}
+              \frac{dz}{z^{M+1}}
 
     In :math:`s = \log z` the path is :math:`s_0 + it + x(t)` through the saddle :math:`s_0`: a
     parabola, or where that fails one that levels off (``_bend``); on both the trapezoid rule
     converges geometrically. Given :math:`z`, the :math:`X_i` are independent and geometric with
-    mean :math:`A_i(z)`, so averages over the path give :math:`E[X_i]`, the covariances and
-    :math:`1/\lambda = E[1/z]`. With :math:`d = e^{s - s_0} - 1` and the means :math:`A_i` at the
+    mean :math:`A_i(z)`, and the tasks on a client's links Poisson with mean :math:`\theta_i z`, so
+    averages over the path give :math:`E[X_i]`, the covariances, :math:`1/\lambda = E[1/z]`,
+    :math:`u_M = E[z]` and :math:`h = -\mathrm{Cov}(F, z)/u_M`. With :math:`d = e^{s - s_0} - 1` and the means :math:`A_i` at the
     saddle,
 
     .. math:: A_i(z) - A_i = \frac{A_i (1 + A_i) d}{1 - A_i d},
@@ -93,31 +109,36 @@ def contour_integral(
     when the last point's weight is not negligible, as happens for very small populations. Cost:
     O(k) for each of 48 points, rarely of 192 more.
     """
-    means = saddle_point(loads, counts, population)
-    kappa2, beta, level = _bend(means, counts)
-    step = STEP / math.sqrt(kappa2)
-    centred = _centre(weights, means, counts, kappa2)
+    means = saddle_point(loads, counts, population, links)
     scale = means.max() / (1.0 + means.max()) / loads.max()
-    result = (False, 0.0, means, means)
+    kappa2, beta, level = _bend(means, counts, links * scale)
+    step = STEP / math.sqrt(kappa2)
+    centred = _centre(weights, means, counts, kappa2, links * scale, weighted_links * scale)
+    top = np.argmax(means)
+    middle = weights[top] - centred[top]
+    weighted = (weighted_links - links * middle) * scale
+    result = (False, 0.0, means, means, 0.0, 0.0)
     for most, levelling in ((POINTS, 0.0), (POINTS_BENT, level)):
         t = step * np.arange(min(most, int(math.pi / step))).astype(np.float64)
         rest = 1.0 / (1.0 + levelling * t * t)
         x = beta * t * t * rest
         slope = 2.0 * beta * t * rest * rest
-        result = _along(means, counts, centred, scale, t, x, slope)
+        result = _along(means, counts, centred, links * scale, weighted, scale, t, x, slope)
         if result[0]:
             break
-    return result
+    accurate, throughput, mean, covariance, passing, rise = result
+    return accurate, throughput, mean, covariance, passing, middle + rise
 
 
 @_kernel
-def _bend(means: FloatArray, counts: IntArray) -> tuple[float, float, float]:
+def _bend(means: FloatArray, counts: IntArray, on_links: float) -> tuple[float, float, float]:
     r""":math:`\kappa_2` and the path's :math:`x(t) = \beta t^2/(1 + \ell t^2)`: beta and ell.
 
     At the saddle :math:`\beta = \kappa_3/(6\kappa_2)` is the curvature of steepest descent. One
     heavily loaded client over many others makes the integrand a pole of mean :math:`A` (of order
     :math:`a`) times a Gaussian of variance :math:`V`, which the first cumulants tell; the Gaussian
-    grows again to the right of :math:`aA/V`, where :math:`x(t)` levels off.
+    grows again to the right of :math:`aA/V`, where :math:`x(t)` levels off. ``on_links``, a Poisson
+    number's mean, is each of its cumulants.
     """
     kappa2 = 0.0
     kappa3 = 0.0
@@ -128,6 +149,9 @@ def _bend(means: FloatArray, counts: IntArray) -> tuple[float, float, float]:
         kappa2 += spread
         kappa3 += spread * (1.0 + 2.0 * a)
         kappa4 += spread * (1.0 + 6.0 * a * (1.0 + a))
+    kappa2 += on_links
+    kappa3 += on_links
+    kappa4 += on_links
     beta = kappa3 / (6.0 * kappa2)
     pole = kappa4 / (3.0 * kappa3)
     order = kappa3 / (2.0 * pole**3)
@@ -140,11 +164,13 @@ def _along(
     means: FloatArray,
     counts: IntArray,
     centred: FloatArray,
+    on_links: float,
+    weighted: float,
     scale: float,
     t: FloatArray,
     x: FloatArray,
     slope: FloatArray,
-) -> tuple[bool, float, FloatArray, FloatArray]:
+) -> tuple[bool, float, FloatArray, FloatArray, float, float]:
     """The averages of ``contour_integral`` over one path."""
     k = means.size
     points = t.size
@@ -153,7 +179,12 @@ def _along(
     for q in range(points):
         d_re[q], d_im[q] = _expm1(x[q], t[q])
     exponent, sum_re, sum_im = _path_sums(means, counts, centred, d_re, d_im)
+    for q in range(points):
+        sum_re[q] += weighted * d_re[q]
+        sum_im[q] += weighted * d_im[q]
     alone, crowd = _tasks(means, counts)
+    # Tasks on links are Poisson, as those of a class of very many clients would be.
+    crowd += on_links
 
     w_re, w_im = np.empty(points), np.empty(points)
     mass = 0.0
@@ -196,7 +227,33 @@ def _along(
         covariance[i] = (
             product / mass - shift * mean_change + centred[i] * (a * (1.0 + a) + variance / mass)
         )
-    return used < points, scale * mass / inverse, mean, covariance
+    growth, rise = _links(w_re[:used], w_im[:used], d_re, d_im, sum_re, sum_im)
+    return used < points, scale * mass / inverse, mean, covariance, scale * growth, rise
+
+
+@_kernel
+def _links(
+    w_re: FloatArray,
+    w_im: FloatArray,
+    d_re: FloatArray,
+    d_im: FloatArray,
+    sum_re: FloatArray,
+    sum_im: FloatArray,
+) -> tuple[float, float]:
+    r""":math:`E[z]/z_0` and :math:`-\mathrm{Cov}(F, z)/E[z]`, from the changes of F at each point."""
+    mass = 0.0
+    drift = 0.0
+    change = 0.0
+    product = 0.0
+    for q in range(w_re.size):
+        wd_re = w_re[q] * d_re[q] - w_im[q] * d_im[q]
+        wd_im = w_re[q] * d_im[q] + w_im[q] * d_re[q]
+        mass += w_re[q]
+        drift += wd_re
+        change += w_re[q] * sum_re[q] - w_im[q] * sum_im[q]
+        product += wd_re * sum_re[q] - wd_im * sum_im[q]
+    drift /= mass
+    return 1.0 + drift, (drift * change - product) / mass / (1.0 + drift)
 
 
 @_kernel
@@ -255,7 +312,14 @@ def _tasks(means: FloatArray, counts: IntArray) -> tuple[float, float]:
 
 
 @_kernel
-def _centre(weights: FloatArray, means: FloatArray, counts: IntArray, kappa2: float) -> FloatArray:
+def _centre(
+    weights: FloatArray,
+    means: FloatArray,
+    counts: IntArray,
+    kappa2: float,
+    on_links: float,
+    weighted: float,
+) -> FloatArray:
     """Weights less their mean under the open network's variances.
 
     The tasks are constant in number, so a constant added to all weights changes no covariance;
@@ -266,6 +330,7 @@ def _centre(weights: FloatArray, means: FloatArray, counts: IntArray, kappa2: fl
     mean = 0.0
     for i in range(weights.size):
         mean += counts[i] * means[i] * (1.0 + means[i]) / kappa2 * (weights[i] - reference)
+    mean += (weighted - on_links * reference) / kappa2
     centred = np.empty(weights.size)
     for i in range(weights.size):
         difference = weights[i] - reference

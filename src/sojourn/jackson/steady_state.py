@@ -24,7 +24,11 @@ class SteadyState(NamedTuple):
     mean_tasks: FloatArray
     r""":math:`E[X_i]`, with one task fewer."""
     weighted_covariance: FloatArray
-    r""":math:`C_j = \sum_i c_i w_i \mathrm{Cov}[X_i, X_j]`."""
+    r""":math:`C_j = \mathrm{Cov}[F, X_j]`, :math:`F = \sum_i c_i w_i (X_i + L_i)`."""
+    mean_on_links: FloatArray | None = None
+    r""":math:`E[L_i]`, with one task fewer; ``None`` without links."""
+    links_covariance: FloatArray | None = None
+    r""":math:`\mathrm{Cov}[F, L_j]`; ``None`` without links."""
 
 
 def steady_state(
@@ -33,13 +37,16 @@ def steady_state(
     concurrency: int,
     weights: FloatArray | None = None,
     *,
+    links: FloatArray | None = None,
     engine: Engine = "auto",
 ) -> SteadyState:
     r"""Throughput, mean tasks and weighted covariances of the closed network.
 
     ``loads`` is :math:`\rho_i = p_i/\mu_i` (any scale: throughput scales with its inverse),
     ``counts`` the clients per class, ``weights`` :math:`w` (zeros by default), shape ``(k,)`` each;
-    ``concurrency`` is :math:`m`. The contour falls back to mean-value analysis when its own error
+    ``concurrency`` is :math:`m`. ``links`` is :math:`\theta_i`, shape ``(k,)``: what a task spends on
+    average on a client's links, times :math:`p_i`; only means matter there, whatever the law. A server
+    that takes time is a class of one with load :math:`1/\mu_s`. The contour falls back to mean-value analysis when its own error
     flag says so, even if it was asked for. Cost: O(km) or O(k).
 
     Paper: Proposition 2.1 (4), Theorem 3.1 (8) and (9), Proposition 4.1 (12).
@@ -53,9 +60,19 @@ def steady_state(
     population = concurrency - 1
     # Covariances do not see a constant; without it, mean-value analysis keeps four digits more.
     w = np.zeros(loads.size) if weights is None else weights - weights[np.argmax(loads)]
+    theta = 0.0 if links is None else float(counts @ links)
+    weighted = 0.0 if links is None else float(counts @ (w * links))
     smallest = {"auto": LARGEST_MEAN_VALUE_POPULATION + 1, "contour": 1, "mean-value": concurrency}
+    accurate = False
     if population >= smallest[engine]:
-        accurate, throughput, mean, covariance = contour_integral(loads, counts, population, w)
-        if accurate:
-            return SteadyState(throughput, mean, covariance)
-    return SteadyState(*mean_value_analysis(loads, counts, population, w))
+        accurate, throughput, mean, covariance, passing, rise = contour_integral(
+            loads, counts, population, w, theta, weighted
+        )
+    if not accurate:
+        throughput, mean, covariance, passing, rise = mean_value_analysis(
+            loads, counts, population, w, theta, weighted
+        )
+    if links is None:
+        return SteadyState(throughput, mean, covariance)
+    on_links = passing * links
+    return SteadyState(throughput, mean, covariance, on_links, on_links * (w - rise))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -56,11 +57,15 @@ def without_setters(start: Start, ended: Network, fleet: Fleet) -> FloatArray:
 def outline(fleet: Fleet) -> Outline:
     """The fleet as some ``OUTLINE_CLASSES`` runs of equally many classes of like speed.
 
-    A run's rate keeps its clients' total service time: the harmonic mean.
+    A run's rate keeps its clients' total service time: the harmonic mean. Links and powers are means.
     """
     order = np.argsort(fleet.service_rates, kind="stable")
     inner = np.linspace(1, fleet.classes - 1, OUTLINE_CLASSES - 1).round().astype(np.int64)
     edges = np.concatenate([[0], inner, [fleet.classes]])
     counts = np.add.reduceat(fleet.counts[order], edges[:-1])
     times = np.add.reduceat((fleet.counts / fleet.service_rates)[order], edges[:-1])
-    return Outline(fleet, Fleet(counts / times, counts), edges)
+    columns: dict[str, Any] = {
+        name: np.add.reduceat((fleet.counts * values)[order], edges[:-1]) / counts
+        for name, values in fleet.columns.items()
+    }
+    return Outline(fleet, Fleet(counts / times, counts, **columns), edges)

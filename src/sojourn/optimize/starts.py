@@ -75,10 +75,8 @@ class Start:
         order = order[kept[order]]
         if self.whole.names is None and order.size == self.whole.classes:
             names = None
-        fleet = Fleet(
-            ended.fleet.service_rates[order],
-            counts[order],
-            None if names is None else [names[k] for k in order],
+        fleet = ended.fleet.select(
+            order, counts[order], None if names is None else [names[k] for k in order]
         )
         return Network(fleet, p[order], ended.concurrency, parents=parents[order])
 
@@ -146,8 +144,8 @@ def pace_setters(
         name=f"{number} pace-setter{'s' if number > 1 else ''} at {mass:g}: "
         + " and ".join(fleet.label(k) for k in group),
         whole=fleet,
-        fleet=Fleet(
-            fleet.service_rates[parents],
+        fleet=fleet.select(
+            parents,
             np.concatenate([counts, np.array([group[k] for k in split], dtype=np.int64)]),
             names,
         ),

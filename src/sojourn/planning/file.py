@@ -9,18 +9,17 @@ from typing import Any
 
 import tomli_w
 
-from sojourn.bounds import LearningConstants
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
+from sojourn.dispatch import Policy, Routed, as_policy, policy_to_table
 from sojourn.errors import InvalidFile, InvalidInput, Unreachable
 from sojourn.files import replacing
 from sojourn.network import Network
-from sojourn.optimize.objectives import (
-    Evaluation,
-    Objective,
-    objective_from_table,
-    objective_to_table,
-)
+from sojourn.optimize.objectives import Evaluation, Objective
+from sojourn.optimize.registry import objective_from_table, objective_to_table
+from sojourn.planning.measured import Measured
 from sojourn.planning.plan import Plan
+from sojourn.rules import Rule, rule_from_table, rule_to_table
 from sojourn.version import __version__
 
 SAME_RATE = 1e-9
@@ -46,7 +45,16 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "mean-staleness": prediction.mean_staleness,
         "worst-staleness": prediction.worst_staleness,
     }
-    tail: dict[str, Any] = {"objective": objective_to_table(plan.objective)}
+    tail: dict[str, Any] = {}
+    if plan.rule is not None or not plan.policy.routes:
+        chosen: dict[str, Any] = {"policy": policy_to_table(plan.policy)}
+        if plan.rule is not None:
+            chosen["rule"] = rule_to_table(plan.rule)
+        tail["strategy"] = chosen
+    if plan.evidence:
+        tail["evidence"] = {**plan.objective.to_table(), **plan.evidence}
+    else:
+        tail["objective"] = objective_to_table(plan.objective)
     if plan.objective.constants is not None:
         constants = asdict(plan.objective.constants)
         tail["constants"] = {key.replace("_", "-"): value for key, value in constants.items()}
@@ -71,17 +79,25 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def read_plan(path: str | os.PathLike[str]) -> Plan:
+def read_plan(path: str | os.PathLike[str], folder: Path | None = None) -> Plan:
     """Read a plan, checking every key and value.
 
-    A learning rate other than the objective's best counts as given.
+    A learning rate other than the objective's best counts as given. An objective of one's own is
+    sought in ``folder``, by default that of the file.
     """
     table = Table.read(os.fspath(path))
     learning_rate = table.take("learning-rate", float, default=None)
     names = table.take("fleet-names", list, default=None)
     network = Network.from_table(table)
     constants = _read_constants(table)
-    objective = objective_from_table(table.table("objective"), constants, Path(path).parent)
+    beside = Path(path).parent if folder is None else folder
+    evidence = table.take("evidence", dict, default={})
+    objective: Objective
+    if evidence:
+        objective = Measured.from_table(Table(evidence, f"{path}: [evidence]"), None)
+    else:
+        objective = objective_from_table(table.table("objective"), constants, beside)
+    policy, rule = _read_strategy(table.optional_table("strategy"), beside)
     table.take("predicted", dict, default=None)
     origin = table.take("provenance", dict, default={})
     table.close()
@@ -99,7 +115,22 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         learning_rate=evaluation.learning_rate,
         value=evaluation.value,
         provenance=origin,
+        policy=policy,
+        rule=rule,
+        evidence={k: v for k, v in evidence.items() if k not in ("criterion", "score")},
     )
+
+
+def _read_strategy(table: Table | None, folder: Path) -> tuple[Policy, Rule | None]:
+    if table is None:
+        return Routed(), None
+    policy = as_policy(
+        table.take("policy", (str, dict), default="routed"), f"{table.where}: policy", folder
+    )
+    given = table.take("rule", (str, dict), default=None)
+    rule = None if given is None else rule_from_table(given, f"{table.where}: rule", folder)
+    table.close()
+    return policy, rule
 
 
 def _read_constants(table: Table) -> LearningConstants | None:

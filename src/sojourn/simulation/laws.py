@@ -113,8 +113,8 @@ class Law:
         if name not in _LAWS:
             if name == "trace":
                 raise InvalidInput(
-                    "the law 'trace' needs observed durations: read them with read_trace, or give "
-                    "Trace(durations)"
+                    "the law 'trace' needs observed durations: read them with read_trace, give "
+                    'Trace(durations) or, in an experiment, trace = "durations.csv"'
                 )
             raise UnknownName("law", name, LAW_NAMES)
         row = _LAWS[name]

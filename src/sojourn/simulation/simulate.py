@@ -37,7 +37,7 @@ def simulate(
     Client i serves its tasks first in, first out, one at a time, each in ``work`` times a service time of
     mean :math:`1/\mu_i` and shape ``law`` (see ``Law``). At each completion one task is dispatched, as
     ``policy`` says (see `sojourn.dispatch`): ``routed``, ``never-queue``, ``idle``, ``shuffled``,
-    ``synchronous``, or one's own. These four and ``start`` are the parts of a ``scenario``; give
+    ``synchronous``, ``restart``, ``first-of``, or one's own. These four and ``start`` are the parts of a ``scenario``; give
     that, or the parts by their names.
 
     ``start`` is ``"spread"`` (round-robin, m/n tasks per client), ``"stationary"`` (an exact draw

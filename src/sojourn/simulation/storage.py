@@ -163,7 +163,7 @@ def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
     arrays = {name: _mapped(path / f"{name}.npy", name) for name in _ARRAYS}
     try:
         network = Network.from_table(settings["network"], f"{path / _SETTINGS}: network")
-        scenario = Scenario.from_table(settings["scenario"])
+        scenario = Scenario.from_table(settings["scenario"], path.parent)
         horizon = settings["horizon"]
         seed = seed_from_record(settings["seed"])
         rounds = settings["rounds"]

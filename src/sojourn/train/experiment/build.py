@@ -1,26 +1,26 @@
 """The learning problem of one seed: the same data, partition, batches and first weights for all."""
 
-import importlib
 import inspect
-import sys
+import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from sojourn.errors import InvalidInput
+from sojourn.extensions import load_extension
 from sojourn.train.data.augment import CropAndFlip
 from sojourn.train.data.partition import Partition, make_partition
 from sojourn.train.data.sets import Dataset, load_dataset
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import build_model
 from sojourn.train.replay.batches import check_seed
+from sojourn.train.replay.checkpoint import digest
 from sojourn.train.replay.problem import Problem
+from sojourn.types import FloatArray
 
 _PARTITION, _WEIGHTS = 0, 1
 AUGMENTED = ("cifar-10", "cifar-100")
@@ -45,11 +45,11 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
     The partition and the first weights are functions of the seed alone, from streams of their own.
     """
     check_seed(seed)
-    if experiment.problem is not None:
-        return _users_problem(experiment.problem, experiment.fleet.size, seed)
     key = (
-        *(experiment.data, experiment.data_dir, experiment.partition, experiment.fleet.size),
-        *(experiment.model, experiment.batch_size, seed),
+        *(experiment.data, experiment.data_dir, experiment.partition),
+        tuple(_service_rates(experiment).tolist()),
+        *(experiment.model, experiment.batch_size, experiment.problem, experiment.folder, seed),
+        tuple(experiment.extensions.codes().items()),
     )
     if _last.key != key:
         _last.key = _last.problem = None
@@ -59,6 +59,8 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
 
 
 def _built(experiment: Experiment, seed: int) -> Problem:
+    if experiment.problem is not None:
+        return _users_problem(experiment, experiment.problem, seed)
     data = dataset(experiment.data, experiment.data_dir)
     images, labels = data.train
     held = [torch.from_numpy(indices) for indices in partition_of(experiment, data, seed).clients]
@@ -78,7 +80,18 @@ def _built(experiment: Experiment, seed: int) -> Problem:
 def partition_of(experiment: Experiment, data: Dataset, seed: int) -> Partition:
     """Who holds what under ``seed``."""
     generator = np.random.default_rng(_stream(seed, _PARTITION))
-    return make_partition(experiment.partition, data.train_labels, experiment.fleet.size, generator)
+    return make_partition(
+        experiment.partition,
+        data.train_labels,
+        experiment.fleet.size,
+        generator,
+        service_rates=_service_rates(experiment),
+    )
+
+
+def _service_rates(experiment: Experiment) -> FloatArray:
+    """Of every client, which the partition may go by."""
+    return experiment.fleet.expand(experiment.fleet.service_rates)
 
 
 def partition_notes(experiment: Experiment) -> tuple[str, ...]:
@@ -103,20 +116,12 @@ def _stream(seed: int, purpose: int) -> int:
     return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
 
-def _users_problem(text: str, clients: int, seed: int) -> Problem:
+def _users_problem(experiment: Experiment, text: str, seed: int) -> Problem:
     """What ``package.module:function`` returns for ``(clients, seed)``."""
-    module_name, _, function_name = text.partition(":")
-    with _current_folder_importable():
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise InvalidInput(
-                f"problem '{text}': the module '{module_name}' cannot be imported ({error}). It must "
-                "be installed, or lie in the folder where the command runs."
-            ) from error
-    function: Any = getattr(module, function_name, None)
+    clients = experiment.fleet.size
+    function = load_extension(text, "problem", experiment.folder)
     if not callable(function):
-        raise InvalidInput(f"problem '{text}': there is no function '{function_name}' in it")
+        raise InvalidInput(f"problem '{text}': it must be a function of (clients, seed)")
     try:
         inspect.signature(function).bind(clients, seed)
     except (TypeError, ValueError) as error:
@@ -124,7 +129,7 @@ def _users_problem(text: str, clients: int, seed: int) -> Problem:
             f"problem '{text}': it must be a function of two arguments, the number of clients and a "
             f"seed ({error})"
         ) from error
-    problem = function(clients, seed)
+    problem = _seeded(function, clients, seed)
     if not isinstance(problem, Problem):
         raise InvalidInput(
             f"problem '{text}': the function must return a sojourn.train.Problem; it returned a "
@@ -134,14 +139,39 @@ def _users_problem(text: str, clients: int, seed: int) -> Problem:
         raise InvalidInput(
             f"problem '{text}': it has data for {problem.clients} clients; the fleet has {clients}"
         )
+    again = _seeded(function, clients, seed)
+    for what, one, other in zip(_PARTS, _digests(problem), _digests(again), strict=True):
+        if one != other:
+            raise InvalidInput(
+                f"problem '{text}': called twice with seed {seed} it gives different {what}, so "
+                "strategies could not be compared. PyTorch's, NumPy's and Python's own generators "
+                "are seeded before the call: let others, such as numpy.random.default_rng(seed) or "
+                "torch.Generator().manual_seed(seed), start from the seed too."
+            )
     return problem
 
 
-@contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
+_PARTS = ("first weights", "training samples", "test samples")
+
+
+def _digests(problem: Problem) -> tuple[str, str, str]:
+    held = [part for samples in problem.train_sets for part in samples]
+    return digest(problem.initial_weights()), digest(*held), digest(*problem.test_set)
+
+
+def _seeded(function: Callable[[int, int], Any], clients: int, seed: int) -> Any:
+    """What the user's function returns, all generators that it may use without asking seeded.
+
+    They are put back afterwards: what is drawn elsewhere does not depend on it, nor it on that.
+    """
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    start = _stream(seed, _WEIGHTS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(start)
+        random.seed(start)
+        np.random.set_state(np.random.RandomState(start % 2**32).get_state())  # noqa: NPY002
+        try:
+            return function(clients, seed)
+        finally:
+            random.setstate(state)
+            np.random.set_state(legacy)  # noqa: NPY002

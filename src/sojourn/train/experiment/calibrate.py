@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput
 from sojourn.train.replay.problem import EVALUATION_CHUNK, Loss, Problem, Samples
 
@@ -165,6 +165,16 @@ def smoothness(problem: Problem, weights: Tensor, *, seed: int) -> float:
     chosen = np.linspace(0, problem.clients - 1, count).round().astype(int).tolist()
     sets = problem.train_sets
     return max(_largest_curvature(model, problem.loss, sets[i], generator) for i in chosen)
+
+
+def curvature(problem: Problem, weights: Tensor, *, seed: int) -> float:
+    r"""The largest :math:`|\lambda|` of the Hessian of the average loss, on samples of all clients."""
+    most = max(1, 4 * CURVATURE_SAMPLES // problem.clients)
+    sets = problem.train_sets
+    pooled = torch.cat([x[:most] for x, _ in sets]), torch.cat([y[:most] for _, y in sets])
+    generator = torch.Generator().manual_seed(seed)
+    model = problem.trained_model(weights)
+    return _largest_curvature(model, problem.loss, pooled, generator)
 
 
 def _largest_curvature(

@@ -82,6 +82,15 @@ class Engine(Protocol):
     ) -> Done:
         """Run ``cells``; whatever was yielded is on disk."""
 
+    def map(
+        self, function: Callable[..., Any], work: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Any]]:
+        """``function`` of every entry of ``work``, with its place, as they finish."""
+
+    @property
+    def width(self) -> int:
+        """How many pieces work is worth cutting into."""
+
 
 @dataclass(frozen=True)
 class LocalEngine:
@@ -147,6 +156,29 @@ class LocalEngine:
                 f"finished is kept in {work[0][2]}: run again with --resume, and fewer --jobs."
             ) from error
 
+    @property
+    def width(self) -> int:
+        """The jobs."""
+        return self.jobs
+
+    def map(
+        self, function: Callable[..., Any], work: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Any]]:
+        """In this process, or ``jobs`` at a time in others."""
+        if self.jobs == 1 or len(work) == 1:
+            for place, arguments in enumerate(work):
+                yield place, function(*arguments)
+            return
+        from joblib import Parallel, delayed
+
+        parallel = Parallel(
+            n_jobs=self.jobs, backend="loky", batch_size=1, return_as="generator_unordered"
+        )
+        with processes_may_be_replaced():
+            yield from parallel(
+                delayed(_placed)(place, function, arguments) for place, arguments in enumerate(work)
+            )
+
 
 @dataclass(frozen=True)
 class DaskEngine:
@@ -173,6 +205,24 @@ class DaskEngine:
                 history = self._result(future, f"What was finished is kept in {folder}: ")
                 keep(experiment, futures[future], folder, history)
                 yield futures[future], history
+
+    @property
+    def width(self) -> int:
+        """As many pieces as there are workers."""
+        with self._client() as (_, client):
+            return max(1, len(client.scheduler_info()["workers"]))
+
+    def map(
+        self, function: Callable[..., Any], work: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Any]]:
+        """Send everything to the scheduler."""
+        with self._client() as (dask, client):
+            futures = {
+                client.submit(function, *arguments, pure=False): place
+                for place, arguments in enumerate(work)
+            }
+            for future in dask.as_completed(futures, loop=client.loop):
+                yield futures[future], self._result(future, "")
 
     def look(self, experiment: Experiment) -> Preflight:
         """On one of the workers."""
@@ -235,6 +285,12 @@ def make_engine(name: str, *, jobs: int = 1, scheduler: str | None = None) -> En
             "--engine dask needs the address of a scheduler: --scheduler tcp://HOST:8786"
         )
     return DaskEngine(scheduler)
+
+
+def _placed(
+    place: int, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> tuple[int, Any]:
+    return place, function(*arguments)
 
 
 def _run_in_process(

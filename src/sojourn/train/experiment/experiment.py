@@ -2,22 +2,32 @@
 
 import math
 import os
-from dataclasses import dataclass
+import pickle
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.extensions import is_extension
 from sojourn.inputs import is_built_in, read_fleet
 from sojourn.network import Fleet
 from sojourn.runfolder import FLEET
 from sojourn.simulation.starts import start_name
+from sojourn.sources import Sources, sources_of
 from sojourn.train.data.partition import parse_partition
 from sojourn.train.data.sets import DATASETS
 from sojourn.train.experiment.models import parse_model
 from sojourn.train.experiment.strategy import Strategy, read_strategies, said, strategy_table
 
 FIRST_PILOT_SEED = 1_000_000
+TARGETS = (0.5, 0.8)
+"""Accuracies whose times are told where nobody asks for others."""
+CLIENT_WEIGHTS = ("equal", "size")
+_NO_MATTER = (
+    *("fleet", "data-dir", "threads", "checkpoint-seconds", "problem-digest", "keep-weights"),
+)
+"""What results do not depend on, or is compared otherwise."""
 MOST_SEEDS = 100_000
 MOST_THREADS = 256
 LARGEST_BATCH = 1_000_000
@@ -30,8 +40,14 @@ class Experiment:
 
     Either ``problem`` names a function ``(clients, seed) -> Problem``, or ``data``, ``partition``
     and ``model`` name what is built in. Runs last ``rounds`` rounds or ``time`` units of time.
+    ``targets`` and ``stop_at`` are values of the primary measure of the problem, by default
+    accuracies; without ``targets`` the times to 50 and 80 % accuracy are told. ``client_weights``
+    is ``"equal"`` or ``"size"``: whether clients count the same, or as their samples do.
     In the folder of an experiment ``threads``, ``batched`` and ``problem_digest`` are written down
     as they were found when it was begun.
+
+    Modules of the users' own are sought in ``folder``; ``extensions`` holds their text, so that an
+    experiment can be pickled to where there is no such folder.
     """
 
     fleet_name: str
@@ -50,16 +66,28 @@ class Experiment:
     batch_size: int = 32
     start: str = "spread"
     paired: bool = False
-    targets: tuple[float, ...] = (0.5, 0.8)
+    targets: tuple[float, ...] | None = None
+    stop_at: float | None = None
     evaluate_every: int | None = None
+    refine: bool = True
+    client_weights: str = "equal"
+    keep_weights: bool = False
     batched: bool | None = None
     threads: int | None = None
     checkpoint_seconds: float = 30.0
+    folder: Path | None = None
+    extensions: Sources = field(default_factory=Sources)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Experiment":
         """The experiment in a TOML file; paths in it are relative to the file's folder."""
         return experiment_from_table(Table.read(Path(path)), Path(path).parent)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """With modules of the users' own, what is pickled is opened after these are loaded."""
+        if not self.extensions.files:
+            return super().__reduce_ex__(protocol)
+        return _carried, (pickle.dumps(vars(self), protocol), self.extensions, self.folder)
 
     @property
     def fleet_is_built_in(self) -> bool:
@@ -85,8 +113,12 @@ class Experiment:
             "paired": self.paired or None,
             "seeds": list(self.seeds),
             "pilot-seeds": len(self.pilot_seeds) or None,
-            "targets": list(self.targets),
+            "targets": None if self.targets is None else list(self.targets),
+            "stop-at": self.stop_at,
             "evaluate-every": self.evaluate_every,
+            "refine": None if self.refine else False,
+            "client-weights": None if self.client_weights == "equal" else self.client_weights,
+            "keep-weights": self.keep_weights or None,
             "batched": self.batched,
             "threads": self.threads,
             "checkpoint-seconds": self.checkpoint_seconds,
@@ -97,13 +129,24 @@ class Experiment:
     def signature(self) -> dict[str, Any]:
         """What results depend on, in plain values, to tell whether two experiments are the same."""
         table = self.to_table()
-        for key in ("fleet", "data-dir", "threads", "checkpoint-seconds", "problem-digest"):
+        for key in _NO_MATTER:
             table.pop(key, None)
         table["service rates"] = self.fleet.service_rates.tolist()
         table["counts"] = self.fleet.counts.tolist()
         for entry, strategy in zip(table["strategy"], self.strategies, strict=True):
             entry["routing"] = strategy.network.routing.tolist()
+        table["extensions"] = sources_of(_modules(self.strategies), self.folder).codes()
         return table
+
+
+def _carried(data: bytes, extensions: Sources, folder: Path | None) -> Experiment:
+    """An experiment that was pickled, perhaps on another machine."""
+    place = extensions.place(folder)
+    return Experiment(**{**extensions.unpickled(data, place), "folder": place})
+
+
+def _modules(strategies: tuple[Strategy, ...]) -> set[str]:
+    return {module for strategy in strategies for module in strategy.modules}
 
 
 def experiment_from_table(table: Table, folder: Path) -> Experiment:
@@ -123,6 +166,9 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
             f"{table.where}: every strategy must try equally many learning rates, or the "
             f"comparison is not fair; here some try {min(candidates)} and some {max(candidates)}"
         )
+    modules = _modules(strategies)
+    if values["problem"] is not None:
+        modules.add(values["problem"].partition(":")[0])
     return Experiment(
         fleet_name=fleet_name,
         fleet=fleet,
@@ -130,6 +176,8 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
         seeds=seeds,
         pilot_seeds=_pilot_seeds(pilots, seeds) if max(candidates) > 1 else (),
         data_dir=None if data_dir is None else str((folder / data_dir).resolve()),
+        folder=folder.resolve(),
+        extensions=sources_of(modules, folder),
         **values,
     )
 
@@ -172,7 +220,11 @@ def _scalars(table: Table) -> dict[str, Any]:
         "start": start,
         "paired": table.take("paired", bool, default=False),
         "problem_digest": table.take("problem-digest", str, default=None),
-        "targets": _targets(table),
+        "targets": _targets(table, accuracies=problem is None),
+        "stop_at": _target(table, "stop-at", accuracies=problem is None),
+        "refine": table.take("refine", bool, default=True),
+        "client_weights": _client_weights(table),
+        "keep_weights": table.take("keep-weights", bool, default=False),
         "evaluate_every": _count(table, "evaluate-every", None),
         "batched": table.take("batched", bool, default=None),
         "threads": _count(table, "threads", None, most=MOST_THREADS),
@@ -181,14 +233,34 @@ def _scalars(table: Table) -> dict[str, Any]:
     }
 
 
-def _targets(table: Table) -> tuple[float, ...]:
-    targets = table.take("targets", list, default=[0.5, 0.8])
-    for target in targets:
-        if isinstance(target, bool) or not isinstance(target, int | float) or not 0 < target <= 1:
-            raise InvalidFile(
-                f"{table.where}: 'targets' are accuracies above 0 and up to 1; {target!r} is not"
-            )
-    return tuple(float(target) for target in targets)
+def _targets(table: Table, *, accuracies: bool) -> tuple[float, ...] | None:
+    targets = table.take("targets", list, default=None)
+    if targets is None:
+        return None
+    return tuple(_checked_target(table, "targets", target, accuracies) for target in targets)
+
+
+def _target(table: Table, key: str, *, accuracies: bool) -> float | None:
+    target = table.take(key, float, default=None)
+    return None if target is None else _checked_target(table, key, target, accuracies)
+
+
+def _checked_target(table: Table, key: str, target: Any, accuracies: bool) -> float:
+    number = isinstance(target, int | float) and not isinstance(target, bool)
+    if accuracies and not (number and 0 < target <= 1):
+        raise InvalidFile(
+            f"{table.where}: '{key}' are accuracies above 0 and up to 1; {target!r} is not"
+        )
+    if not (number and math.isfinite(target)):
+        raise InvalidFile(f"{table.where}: '{key}' are numbers; {target!r} is not")
+    return float(target)
+
+
+def _client_weights(table: Table) -> str:
+    given: str = table.take("client-weights", str, default="equal")
+    if given not in CLIENT_WEIGHTS:
+        raise InvalidFile(f"{table.where}: {UnknownName('client weights', given, CLIENT_WEIGHTS)}")
+    return given
 
 
 def _seeds(table: Table) -> tuple[int, ...]:
@@ -230,8 +302,7 @@ def _checkpoint_seconds(table: Table) -> float:
 
 
 def _check_problem_name(text: str) -> None:
-    parts = text.partition(":")
-    if not all(part.isidentifier() for part in [*parts[0].split("."), parts[2]]):
+    if not is_extension(text):
         raise InvalidInput(
             f"'problem' must name a function as package.module:function; it is '{text}'"
         )

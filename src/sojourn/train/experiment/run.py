@@ -10,9 +10,16 @@ from sojourn.history import History
 from sojourn.progress import Progress, Silent, by_fraction
 from sojourn.provenance import provenance
 from sojourn.runfolder import RunFolder
-from sojourn.train.experiment.cells import Cell, expected_gradients, kept, threads_for
+from sojourn.train.experiment.cells import (
+    Cell,
+    expected_gradients,
+    kept,
+    set_aside_shorter,
+    threads_for,
+)
 from sojourn.train.experiment.engines import Engine
 from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.grow import check_grows
 from sojourn.train.experiment.summary import best_learning_rate, summarize, summarize_strategy
 
 
@@ -26,11 +33,14 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run everything that is not yet in ``folder``, write the results there, return the summary.
 
-    The folder is a `RunFolder`; its ``experiment.toml`` can be run again as it is. With ``resume`` finished cells are kept and interrupted ones go on from their checkpoints.
+    The folder is a `RunFolder`; its ``experiment.toml`` can be run again as it is. With ``resume``
+    finished cells are kept and interrupted ones go on from their checkpoints; the experiment may
+    then have other seeds, strategies, learning rates and targets than before, and last longer (see
+    `check_grows`). What comes of it is what one run made whole would give, to the bit.
     """
     experiment = prepare_folder(experiment, folder, engine, resume=resume)
     shown = progress or Silent()
-    pilots = _run_all("pilots", _pilot_cells(experiment), experiment, folder, engine, shown)
+    pilots = run_all("pilots", _pilot_cells(experiment), experiment, folder, engine, shown)
     by_rate = [
         {
             rate: [pilots[Cell(i, seed, rate)] for seed in experiment.pilot_seeds]
@@ -43,10 +53,21 @@ def run_experiment(
         for strategy, runs in zip(experiment.strategies, by_rate, strict=True)
     ]
     cells = [Cell(i, seed, rate) for seed in experiment.seeds for i, rate in enumerate(rates)]
-    finals = _run_all("runs", cells, experiment, folder, engine, shown)
+    finals = run_all("runs", cells, experiment, folder, engine, shown)
     histories = [
         [finals[Cell(i, seed, rate)] for seed in experiment.seeds] for i, rate in enumerate(rates)
     ]
+    return write_results(experiment, folder, rates, histories, by_rate)
+
+
+def write_results(
+    experiment: Experiment,
+    folder: Path,
+    rates: Sequence[float],
+    histories: Sequence[Sequence[History]],
+    pilots: Sequence[Mapping[float, Sequence[History]]] | None = None,
+) -> dict[str, Any]:
+    """Write histories and summary of all strategies, each at its learning rate; returns the summary."""
     entries = [
         summarize_strategy(
             strategy.name,
@@ -60,7 +81,7 @@ def run_experiment(
             pilots=tried,
         )
         for strategy, runs, rate, tried in zip(
-            experiment.strategies, histories, rates, by_rate, strict=True
+            experiment.strategies, histories, rates, pilots or [{}] * len(rates), strict=True
         )
     ]
     summary = summarize(
@@ -78,21 +99,14 @@ def run_experiment(
 def prepare_folder(
     experiment: Experiment, folder: Path, engine: Engine, *, resume: bool
 ) -> Experiment:
-    """Make the folder, or check that it is of the same experiment.
+    """Make the folder, or check that what it holds is part of the experiment.
 
     Settles the number of threads and whether gradients are computed together, once for all runs.
     What can be wrong is looked for first, so that a mistake leaves no folder behind.
     """
     there = RunFolder(folder)
     if resume and there.begun:
-        before = Experiment.read(there.experiment_path)
-        if experiment.batched is None:
-            experiment = dataclasses.replace(experiment, batched=before.batched)
-        experiment = dataclasses.replace(experiment, threads=before.threads)
-        _check_same(before, experiment, folder)
-        if before.problem_digest is not None:
-            _check_same_problem(before, engine.look(experiment).problem_digest, folder)
-        return experiment
+        return _grown(experiment, there, engine)
     if not there.empty:
         advice = (
             f"It holds no {there.experiment_path.name} to resume."
@@ -106,26 +120,45 @@ def prepare_folder(
         experiment, batched=look.batched, problem_digest=look.problem_digest
     )
     there.cells.mkdir(parents=True, exist_ok=True)
-    there.begin(
-        experiment.to_table(),
-        fleet=None if experiment.fleet_is_built_in else experiment.fleet,
-        plans={
-            strategy.slug: strategy.plan_text
-            for strategy in experiment.strategies
-            if strategy.plan_text is not None
-        },
-    )
+    _write(experiment, there)
     return experiment
 
 
-def _check_same(before: Experiment, now: Experiment, folder: Path) -> None:
-    old, new = before.signature(), now.signature()
-    for key in sorted({*old, *new}):
-        if old.get(key) != new.get(key):
-            raise InvalidFile(
-                f"'{folder}' was made by another experiment: its '{key}' differs. Give another "
-                "--out for this one."
-            )
+def _write(experiment: Experiment, there: RunFolder) -> None:
+    there.begin(
+        experiment.to_table(),
+        fleet=None if experiment.fleet_is_built_in else experiment.fleet,
+        plans=plan_texts(experiment),
+        extensions=experiment.extensions,
+    )
+
+
+def _grown(experiment: Experiment, there: RunFolder, engine: Engine) -> Experiment:
+    """The experiment, to be gone on with in a folder that was begun with it or with part of it."""
+    before = Experiment.read(there.experiment_path)
+    if experiment.batched is None:
+        experiment = dataclasses.replace(experiment, batched=before.batched)
+    experiment = dataclasses.replace(
+        experiment, threads=before.threads, problem_digest=before.problem_digest
+    )
+    check_grows(before, experiment, there.path)
+    if before.problem_digest is not None:
+        looked = engine.look(dataclasses.replace(experiment, seeds=before.seeds))
+        _check_same_problem(before, looked.problem_digest, there.path)
+    if experiment.signature() != before.signature() or experiment.keep_weights:
+        _write(experiment, there)
+    if (experiment.time, experiment.rounds) != (before.time, before.rounds):
+        set_aside_shorter(experiment, there.path)
+    return experiment
+
+
+def plan_texts(experiment: Experiment) -> dict[str, str]:
+    """The plan files that strategies follow, by the name that a run folder gives them."""
+    return {
+        strategy.slug: strategy.plan_text
+        for strategy in experiment.strategies
+        if strategy.plan_text is not None
+    }
 
 
 def _check_same_problem(before: Experiment, digest: str | None, folder: Path) -> None:
@@ -146,7 +179,7 @@ def _pilot_cells(experiment: Experiment) -> list[Cell]:
     ]
 
 
-def _run_all(
+def run_all(
     phase: str,
     cells: Sequence[Cell],
     experiment: Experiment,

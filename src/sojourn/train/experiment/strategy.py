@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 from sojourn.config import Table
 from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.extensions import modules_of
 from sojourn.network import ROUTINGS, Fleet, Network, named_routing
 from sojourn.planning import Plan
 from sojourn.rules import Rule, check_rule, rule_from_table, rule_to_table
-from sojourn.simulation.laws import as_laws
+from sojourn.simulation.laws import ServiceLaw
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
+from sojourn.simulation.traces import read_laws
 
 Result = TypeVar("Result")
 
@@ -30,6 +32,7 @@ class Strategy:
     ``routing`` is as it was given: a name, numbers per class, or the path of a plan, whose file is
     then kept as ``plan_text``; ``network`` holds what it means. Both matter only if the policy of
     the ``scenario`` routes. Of several ``learning_rates`` the best on pilot seeds is used.
+    ``modules`` define the rule, the policy, the laws and the objective of the plan.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Strategy:
     learning_rates: tuple[float, ...]
     scenario: Scenario
     plan_text: str | None = None
+    modules: frozenset[str] = frozenset()
 
     @property
     def slug(self) -> str:
@@ -57,7 +61,7 @@ def read_strategies(
         "concurrency": table.take("concurrency", int, default=None),
         "learning-rate": table.take("learning-rate", (float, list), default=None),
         "rule": table.take("rule", (str, dict), default="generalized-async-sgd"),
-        "law": table.take("law", (str, dict, list), default="exponential"),
+        "law": _law(table, "exponential"),
         "policy": table.take("policy", (str, dict), default=None),
         **common,
     }
@@ -92,25 +96,20 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
     where = table.where
     given = table.take("routing", (str, list), default=None)
     routing = "uniform" if given is None else given
-    rule = _rule(table, defaults["rule"], folder)
-    policy = said(
-        where,
-        as_policy,
-        table.take("policy", (str, dict), default=defaults["policy"] or rule.policy),
-        f"{where}: policy",
-        folder,
-    )
-    said(where, _check_policy, rule, policy, given)
-    law = table.take("law", (str, dict, list), default=defaults["law"])
-    scenario = said(where, _scenario, law, policy, rule, defaults, folder)
+    text, plan = None, None
+    if isinstance(routing, str) and routing.endswith(".toml"):
+        text, plan = _read_plan(routing, fleet, where, folder)
+    rule, policy = _rule_and_policy(table, defaults, plan, folder)
+    said(where, _check_policy, rule, policy, None if plan and not plan.policy.routes else given)
+    laws = said(where, read_laws, _law(table, defaults["law"]), fleet, f"{where}: law", folder)
+    scenario = said(where, _scenario, laws, policy, rule, defaults)
     concurrency = table.take("concurrency", int, default=None)
     rates = table.take("learning-rate", (float, list), default=defaults["learning-rate"])
-    if isinstance(routing, str) and routing.endswith(".toml"):
-        text, plan = _read_plan(folder / routing, fleet, where)
-        network, default_name = plan.network, Path(routing).stem
+    if plan is not None:
+        network, default_name = plan.network, Path(str(routing)).stem
         rates = plan.learning_rate if rates is None else rates
     else:
-        text, default_name = None, routing if isinstance(routing, str) else "given routing"
+        default_name = routing if isinstance(routing, str) else "given routing"
         concurrency = defaults["concurrency"] if concurrency is None else concurrency
         network = said(where, _routed, routing, fleet)
     if concurrency is not None:
@@ -129,16 +128,44 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
         learning_rates=_learning_rates(rates, where),
         scenario=scenario,
         plan_text=text,
+        modules=frozenset(modules_of(rule, policy, *laws, plan and plan.objective)),
     )
     table.close()
     return strategy
 
 
+def _law(table: Table, default: Any) -> Any:
+    """What is said of the service times: ``law``, or ``trace``, a file of observed durations."""
+    law = table.take("law", (str, dict, list), default=None)
+    trace = table.take("trace", str, default=None)
+    if trace is None:
+        return default if law is None else law
+    if law is not None:
+        raise InvalidFile(f"{table.where}: 'trace' is a law by itself; leave out 'law'")
+    return {"name": "trace", "file": trace}
+
+
+def _rule_and_policy(
+    table: Table, defaults: Mapping[str, Any], plan: Plan | None, folder: Path
+) -> tuple[Rule, Policy]:
+    """What the strategy says; else what its plan was tuned with; else what the experiment says."""
+    where = table.where
+    tuned = plan is not None and plan.rule is not None and "rule" not in table.values
+    if tuned and plan is not None and plan.rule is not None:
+        rule: Rule = plan.rule
+        usual: Any = plan.policy
+    else:
+        rule = _rule(table, defaults["rule"], folder)
+        usual = defaults["policy"] or rule.policy
+    given = table.take("policy", (str, dict), default=usual)
+    return rule, said(where, as_policy, given, f"{where}: policy", folder)
+
+
 def _scenario(
-    law: Any, policy: Policy, rule: Rule, defaults: Mapping[str, Any], folder: Path
+    laws: tuple[ServiceLaw, ...], policy: Policy, rule: Rule, defaults: Mapping[str, Any]
 ) -> Scenario:
     return Scenario(
-        law=as_laws(law, folder=folder),
+        law=laws,
         policy=policy,
         start=defaults["start"],
         work=rule.local_steps,
@@ -176,7 +203,7 @@ def strategy_table(strategy: Strategy) -> dict[str, Any]:
     routing = f"plans/{strategy.slug}.toml" if strategy.plan_text else strategy.routing
     return {
         "name": strategy.name,
-        **({"routing": routing} if strategy.scenario.policy.routes else {}),
+        **({"routing": routing} if strategy.scenario.policy.routes or strategy.plan_text else {}),
         "rule": rule_to_table(strategy.rule),
         "concurrency": strategy.network.concurrency,
         "learning-rate": rates[0] if len(rates) == 1 else rates,
@@ -206,8 +233,9 @@ def _routed(routing: str | list[Any], fleet: Fleet) -> Network:
     return Network(fleet, routing, fleet.size)
 
 
-def _read_plan(path: Path, fleet: Fleet, where: str) -> tuple[str, Plan]:
-    plan = Plan.read(path)
+def _read_plan(name: str, fleet: Fleet, where: str, folder: Path) -> tuple[str, Plan]:
+    path = folder / name
+    plan = Plan.read(path, folder)
     if plan.fleet != fleet:
         raise InvalidFile(f"{where}: the plan {path} was made for another fleet than this one's")
     return path.read_text(encoding="utf-8"), plan

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sojourn.rules import Rule
-from sojourn.train.replay.problem import Loss, Problem, altered, local_step
+from sojourn.train.replay.passes import altered
+from sojourn.train.replay.problem import Loss, Problem, local_step
 
 StackedGradients: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """From weights (tasks, dimension) and batches x, y to losses and gradients.
@@ -45,6 +46,14 @@ def stacked_gradients(problem: Problem) -> StackedGradients | None:
     except Exception:  # Whatever the user's code raises when stacked, it runs task by task.
         return None
     return gradients
+
+
+def stacks_well(problem: Problem) -> bool:
+    """Whether runs in lockstep gain from stacking, by the model's kind and not by the clock.
+
+    Sequences of linear layers do; what goes through ``torch.func`` may lose.
+    """
+    return isinstance(stacked_gradients(problem), _DenseGradients)
 
 
 class _DenseGradients:

@@ -1,0 +1,1 @@
+"""Choosing a strategy: theory proposes, pilot runs decide, fresh seeds confirm."""

@@ -1,0 +1,256 @@
+"""The race itself: rungs of pilot runs, kept on disk so that none is run twice."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sojourn.errors import InvalidFile
+from sojourn.files import replacing
+from sojourn.history import History
+from sojourn.progress import Progress
+from sojourn.train.experiment.engines import Engine
+from sojourn.train.experiment.strategy import file_name
+from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest
+from sojourn.train.replay.state import Position
+from sojourn.tuning.learning_rates import MOST_EXTENSIONS, extended
+from sojourn.tuning.pilots import Pilot, advance, group_key, horizon_of, schedule_for
+from sojourn.tuning.race import (
+    RUNGS,
+    SPREAD_OF_SCORE,
+    Candidate,
+    at_edge,
+    ranking,
+    survivors,
+)
+from sojourn.tuning.setting import Setting
+
+RACE = "race.json"
+FINAL_SEEDS = 3
+"""Pilot seeds of the last rung."""
+FORMAT = "sojourn race 1"
+
+
+@dataclass
+class Rung:
+    """Scores at a fraction of the horizon; gradients computed to get there from the rung before."""
+
+    fraction: float
+    scores: dict[Candidate, float] = field(default_factory=dict)
+    gradients: int = 0
+
+
+@dataclass
+class Race:
+    """All rungs so far, and the learning rates that were tried of every strategy."""
+
+    rungs: list[Rung]
+    rates: dict[int, tuple[float, ...]]
+    gradients: int = 0
+
+    @property
+    def entered(self) -> int:
+        """How many candidates began the race."""
+        return sum(len(rates) for rates in self.rates.values())
+
+    @property
+    def last(self) -> dict[Candidate, float]:
+        """The scores of every candidate at the last rung it ran."""
+        scores: dict[Candidate, float] = {}
+        for rung in self.rungs:
+            scores |= rung.scores
+        return scores
+
+    def best_of(self, strategy: int) -> Candidate | None:
+        """The best learning rate of a strategy, judged at the furthest rung that it reached."""
+        for rung in reversed(self.rungs):
+            own = {c: s for c, s in rung.scores.items() if c.strategy == strategy}
+            ranked = ranking(own)
+            if ranked:
+                return ranked[0]
+        return None
+
+    def podium(self) -> list[Candidate]:
+        """The best candidate of every strategy, those that went furthest first, then by score."""
+        best = [self.best_of(i) for i in self.rates]
+        furthest = {c: i for i, rung in enumerate(self.rungs) for c in rung.scores}
+        found = [c for c in best if c is not None]
+        return sorted(found, key=lambda c: (-furthest[c], self.rungs[furthest[c]].scores[c]))
+
+
+class Heats:
+    """Runs a race in ``folder``; what was finished there before is taken up."""
+
+    def __init__(self, setting: Setting, folder: Path, engine: Engine, progress: Progress) -> None:
+        self.setting, self.folder, self.engine, self.progress = setting, folder, engine, progress
+        self._positions: dict[Candidate, Position] = {}
+        self._signature = digest(
+            json.dumps(setting.experiment.signature(), sort_keys=True, default=str)
+        )
+        self.deadline = math.inf
+
+    def run(self) -> Race:
+        """All rungs, from where an earlier run left off."""
+        race = self._kept() or Race([], {i: tuple(r) for i, r in self.setting.rates.items()})
+        alive = self._alive(race)
+        for fraction in RUNGS[len(race.rungs) :]:
+            self._load(alive)
+            rung = self._rung(fraction, alive)
+            if fraction == RUNGS[-1]:
+                self._repeat(rung, alive)
+            if not race.rungs:
+                self._extend(rung, race)
+            race.rungs.append(rung)
+            race.gradients += rung.gradients
+            alive = self._alive(race)
+            self._keep(race, alive)
+        return race
+
+    def _alive(self, race: Race) -> list[Candidate]:
+        if not race.rungs:
+            return [Candidate(i, rate) for i, rates in race.rates.items() for rate in rates]
+        if len(race.rungs) == len(RUNGS):
+            return []
+        scores = race.rungs[-1].scores
+        left = survivors(scores, len(race.rungs) - 1, race.entered, self.setting.baselines)
+        if time.monotonic() > self.deadline:
+            left = left[:1]
+        return left
+
+    def _rung(self, fraction: float, alive: Sequence[Candidate], seed: int | None = None) -> Rung:
+        """Take candidates to a fraction of the horizon, or with another ``seed`` all the way there."""
+        rung = Rung(fraction)
+        begun = {} if seed is not None else self._positions
+        work = self._work(fraction, alive, self.setting.pilot_seed if seed is None else seed)
+        self.progress.start(f"race, to {fraction:.3g} of the horizon", len(alive))
+        arguments = [(pilot, [begun.get(c) for c in pilot.candidates]) for pilot in work]
+        for place, done in self.engine.map(advance, arguments):
+            pilot = work[place]
+            begun.update(zip(pilot.candidates, done.positions, strict=True))
+            for candidate, history in zip(pilot.candidates, done.histories, strict=True):
+                rung.scores[candidate] = self._score(candidate, history, fraction)
+            rung.gradients += done.gradients
+            self.progress.advance(len(pilot.candidates))
+        return rung
+
+    def _repeat(self, rung: Rung, alive: Sequence[Candidate]) -> None:
+        """Run the finalists on another pilot seed too: near the end luck decides between few."""
+        logs = {c: [math.log(max(score, 1e-300))] for c, score in rung.scores.items()}
+        for place in range(1, FINAL_SEEDS):
+            again = self._rung(rung.fraction, alive, self.setting.pilot_seed + place)
+            rung.gradients += again.gradients
+            for candidate, score in again.scores.items():
+                logs[candidate].append(math.log(max(score, 1e-300)))
+        rung.scores = {c: math.exp(sum(values) / len(values)) for c, values in logs.items()}
+
+    def _score(self, candidate: Candidate, history: History, fraction: float) -> float:
+        experiment = self.setting.experiment
+        strategy = experiment.strategies[candidate.strategy]
+        if experiment.time is not None:
+            horizon = experiment.time
+        else:
+            schedule = schedule_for(experiment, strategy, self.setting.pilot_seed)
+            horizon = horizon_of(experiment, schedule)
+        return self.setting.criterion.score(history, fraction * horizon, SPREAD_OF_SCORE)
+
+    def _work(self, fraction: float, alive: Sequence[Candidate], seed: int) -> list[Pilot]:
+        """Candidates that share a schedule together, cut into as many pieces as there are workers."""
+        groups: dict[Any, list[Candidate]] = {}
+        for candidate in alive:
+            key = group_key(self.setting.experiment.strategies[candidate.strategy])
+            groups.setdefault(key, []).append(candidate)
+        width = self.engine.width
+        pieces = [group[i::width] for group in groups.values() for i in range(width)]
+        return [
+            Pilot(self.setting.experiment, tuple(piece), seed, fraction)
+            for piece in pieces
+            if piece
+        ]
+
+    def _extend(self, rung: Rung, race: Race) -> None:
+        """Try learning rates beyond an edge at which the best one lies."""
+        for _ in range(MOST_EXTENSIONS):
+            edges = at_edge(rung.scores, race.rates)
+            added = []
+            for strategy, side in edges.items():
+                more = extended(race.rates[strategy], side)
+                race.rates[strategy] = tuple(sorted({*race.rates[strategy], *more}))
+                added += [Candidate(strategy, rate) for rate in more]
+            if not added:
+                return
+            further = self._rung(rung.fraction, added)
+            rung.scores |= further.scores
+            rung.gradients += further.gradients
+
+    # On disk
+
+    def _keep(self, race: Race, alive: Sequence[Candidate]) -> None:
+        for candidate in alive:
+            self._file(candidate).write(self._positions[candidate])
+        table = {
+            "format": FORMAT,
+            "signature": self._signature,
+            "criterion": self.setting.criterion.describe(),
+            "gradients": race.gradients,
+            "rates": {str(i): list(rates) for i, rates in race.rates.items()},
+            "rungs": [
+                {
+                    "fraction": rung.fraction,
+                    "gradients": rung.gradients,
+                    "scores": [
+                        [c.strategy, c.learning_rate, s if math.isfinite(s) else None]
+                        for c, s in sorted(rung.scores.items())
+                    ],
+                }
+                for rung in race.rungs
+            ],
+        }
+        with replacing(self.folder / RACE) as temporary:
+            temporary.write_text(json.dumps(table, indent=1), encoding="utf-8")
+        self._positions = {c: self._positions[c] for c in alive}
+
+    def _kept(self) -> Race | None:
+        path = self.folder / RACE
+        if not path.exists():
+            return None
+        race = read_race(path)
+        if race[1] != (self._signature, self.setting.criterion.describe()):
+            raise InvalidFile(
+                f"{path}: a race of another experiment or by another criterion. Give another --out."
+            )
+        return race[0]
+
+    def _load(self, alive: Sequence[Candidate]) -> None:
+        for candidate in alive:
+            if candidate not in self._positions:
+                position = self._file(candidate).read()
+                if position is not None:
+                    self._positions[candidate] = position
+
+    def _file(self, candidate: Candidate) -> CheckpointFile:
+        name = self.setting.experiment.strategies[candidate.strategy].name
+        path = self.folder / "pilots" / f"{file_name(name)}_rate-{candidate.learning_rate!r}.npz"
+        return CheckpointFile(Checkpoint(path), {"race": self._signature})
+
+
+def read_race(path: Path) -> tuple[Race, tuple[str, str]]:
+    """The race in a file, and what it was run for: signature and criterion."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        if table["format"] != FORMAT:
+            raise InvalidFile(f"{path}: a race of another version of Sojourn. Give another --out.")
+        rungs = [
+            Rung(
+                entry["fraction"],
+                {Candidate(i, r): math.inf if s is None else s for i, r, s in entry["scores"]},
+                entry["gradients"],
+            )
+            for entry in table["rungs"]
+        ]
+        rates = {int(i): tuple(rates) for i, rates in table["rates"].items()}
+        return Race(rungs, rates, table["gradients"]), (table["signature"], table["criterion"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidFile(f"{path}: not a race ({error}). Delete it to start anew.") from error

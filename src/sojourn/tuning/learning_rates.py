@@ -1,0 +1,46 @@
+r"""Where to look for learning rates: a grid around the stable step for the measured curvature."""
+
+from sojourn.rules import Rule
+from sojourn.stability import largest_stable_step
+
+STEPS_BELOW, STEPS_ABOVE = 5, 2
+"""Grid points on either side of the stable step."""
+FACTOR = 2.0
+MOST_EXTENSIONS = 3
+
+
+def grid(
+    rule: Rule, curvature: float, *, tasks: int, weight_square: float, number: int
+) -> tuple[float, ...]:
+    """``number`` learning rates for ``rule``, a factor of two apart, around its stable step.
+
+    Momentum multiplies a step by 1/(1 - beta) in the long run, and Adam's steps have a size of their
+    own, whatever the curvature.
+    """
+    server = getattr(rule, "server", None)
+    kind = getattr(server, "name", "plain")
+    if kind == "adam" or rule.name == "fadas":
+        centre = 3e-3
+    else:
+        centre = largest_stable_step(tasks, weight_square) / max(curvature, 1e-12)
+        if kind == "momentum":
+            centre *= 1.0 - float(getattr(server, "beta", 0.9))
+    below = round(STEPS_BELOW / (STEPS_BELOW + STEPS_ABOVE) * (number - 1))
+    exponents = range(-below, number - below)
+    return tuple(rounded(centre * FACTOR**k) for k in exponents)
+
+
+def extended(rates: tuple[float, ...], side: str, number: int = 2) -> tuple[float, ...]:
+    """``number`` further learning rates beyond an edge of ``rates``.
+
+    >>> extended((0.1, 0.2), "above")
+    (0.4, 0.8)
+    """
+    if side == "above":
+        return tuple(rounded(max(rates) * FACTOR ** (k + 1)) for k in range(number))
+    return tuple(rounded(min(rates) / FACTOR ** (k + 1)) for k in range(number))
+
+
+def rounded(rate: float) -> float:
+    """Two significant digits: nobody wants to read more, and nothing depends on them."""
+    return float(f"{rate:.2g}")

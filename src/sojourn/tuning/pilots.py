@@ -1,0 +1,146 @@
+"""Pilot runs: candidates that share a schedule advance in lockstep, judged on held-out samples."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sojourn.history import History
+from sojourn.simulation.schedule import Schedule
+from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.cells import ONE_AT_A_TIME, schedule_of, using_threads
+from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.strategy import Strategy
+from sojourn.train.replay.gradients import stacks_well
+from sojourn.train.replay.lockstep import Lockstep
+from sojourn.train.replay.problem import Problem
+from sojourn.train.replay.replay import Replay
+from sojourn.train.replay.state import Position
+from sojourn.tuning.race import Candidate
+
+VALIDATION = 0.2
+"""The fraction of the training samples on which pilots are judged."""
+POINTS = 32
+"""Evaluations of a whole run, at times common to all candidates."""
+_VALIDATION_SEED = 0x56414C
+
+
+@dataclass(frozen=True, eq=False)
+class Pilot:
+    """Work for one process: candidates of one schedule and seed, and how far to take them."""
+
+    experiment: Experiment
+    candidates: tuple[Candidate, ...]
+    seed: int
+    fraction: float
+
+
+@dataclass(frozen=True, eq=False)
+class Advanced:
+    """What became of a `Pilot`: positions to go on from, rows so far, gradients computed."""
+
+    positions: tuple[Position, ...]
+    histories: tuple[History, ...]
+    gradients: int
+
+
+class _Cache(threading.local):
+    """What this thread made last: candidates of one seed share problem and schedule."""
+
+    problem_key: tuple[Any, ...] | None = None
+    problem: Problem | None = None
+    schedule_key: tuple[Any, ...] | None = None
+    schedule: Schedule | None = None
+
+
+_cache = _Cache()
+
+
+def advance(pilot: Pilot, positions: Sequence[Position | None]) -> Advanced:
+    """Take every candidate from where it stands to the pilot's fraction of the horizon."""
+    experiment = pilot.experiment
+    with ONE_AT_A_TIME, using_threads(experiment.threads):
+        problem = validation_problem(experiment, pilot.seed)
+        schedule = schedule_for(
+            experiment, experiment.strategies[pilot.candidates[0].strategy], pilot.seed
+        )
+        together = stacks_well(problem)
+        runs = [_run(experiment, c, problem, schedule, pilot.seed) for c in pilot.candidates]
+        places = [
+            run.beginning(together) if position is None else position
+            for run, position in zip(runs, positions, strict=True)
+        ]
+        before = sum(place.round for place in places)
+        until = rounds_until(experiment, schedule, pilot.fraction)
+        Lockstep(runs).run(places, until=until, batched=together)
+        histories = tuple(
+            run.history(place, experiment.strategies[c.strategy].name, {})
+            for run, place, c in zip(runs, places, pilot.candidates, strict=True)
+        )
+    steps = runs[0].rule.local_steps
+    return Advanced(tuple(places), histories, (sum(p.round for p in places) - before) * steps)
+
+
+def validation_problem(experiment: Experiment, seed: int) -> Problem:
+    """The problem of a seed with part of its training samples in place of the test set."""
+    key = (
+        *(experiment.problem, experiment.data, experiment.data_dir, experiment.partition),
+        *(experiment.model, experiment.batch_size, experiment.fleet.size, seed),
+    )
+    if _cache.problem_key != key or _cache.problem is None:
+        _cache.problem = _cache.problem_key = None
+        _cache.problem = build_problem(experiment, seed).held_out(VALIDATION, _VALIDATION_SEED)
+        _cache.problem_key = key
+    return _cache.problem
+
+
+def schedule_for(experiment: Experiment, strategy: Strategy, seed: int) -> Schedule:
+    """Who finishes when under a strategy over the whole horizon."""
+    key = (group_key(strategy), experiment.rounds, experiment.time, seed)
+    if _cache.schedule_key != key or _cache.schedule is None:
+        _cache.schedule = schedule_of(
+            experiment, strategy, seed, rounds=experiment.rounds, time=experiment.time
+        )
+        _cache.schedule_key = key
+    return _cache.schedule
+
+
+def group_key(strategy: Strategy) -> tuple[Any, ...]:
+    """Strategies with the same key share schedules and what clients do: they go in lockstep."""
+    rule, network = strategy.rule, strategy.network
+    return (
+        *(rule.sends, rule.local_steps, rule.proximal, strategy.scenario),
+        *(
+            network.concurrency,
+            network.fleet.service_rates.tobytes(),
+            network.fleet.counts.tobytes(),
+        ),
+        network.routing.tobytes() if strategy.scenario.policy.routes else b"",
+    )
+
+
+def horizon_of(experiment: Experiment, schedule: Schedule) -> float:
+    """How long a run lasts, in virtual time."""
+    return float(experiment.time if experiment.time is not None else schedule.time[-1])
+
+
+def rounds_until(experiment: Experiment, schedule: Schedule, fraction: float) -> int:
+    """How many rounds a run has completed after a fraction of the horizon."""
+    if experiment.rounds is not None:
+        return round(fraction * experiment.rounds)
+    until = fraction * horizon_of(experiment, schedule)
+    return int(np.searchsorted(schedule.time, until, side="right"))
+
+
+def _run(
+    experiment: Experiment, candidate: Candidate, problem: Problem, schedule: Schedule, seed: int
+) -> Replay:
+    strategy = experiment.strategies[candidate.strategy]
+    run = Replay(schedule, problem, strategy.rule, learning_rate=candidate.learning_rate, seed=seed)
+    if experiment.rounds is not None:
+        run.evaluate(every=max(1, experiment.rounds // POINTS))
+    else:
+        run.evaluate(at=np.linspace(0.0, horizon_of(experiment, schedule), POINTS + 1))
+    return run

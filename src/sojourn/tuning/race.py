@@ -1,0 +1,120 @@
+"""Successive halving: who goes on to the next rung, and what that costs. No training here."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+RUNGS = (1 / 8, 1 / 4, 1 / 2, 1.0)
+"""The fractions of the horizon at which candidates are compared."""
+KEPT = (1 / 4, 1 / 8, 1 / 32)
+"""The fraction of all candidates that goes on, after each rung but the last."""
+RATES_OF_EACH = (2, 1, 0)
+"""How many learning rates of every strategy go on besides, so that none is out for starting slowly."""
+BASELINE_RATES = (2, 2, 0)
+"""The same for baselines, which must be tuned as well as the rest to be beaten."""
+LEAST_FINALISTS = 3
+MOST_RATES_IN_FINAL = 2
+"""Learning rates of one strategy at the last rung: neighbours tell little about each other."""
+SPREAD_OF_SCORE = 0.15
+"""The last fraction of a rung over which a score is averaged."""
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """A strategy, by its number in the experiment, at a learning rate."""
+
+    strategy: int
+    learning_rate: float
+
+
+Scores = Mapping[Candidate, float]
+"""Smaller is better; infinite for what diverged."""
+
+
+def survivors(
+    scores: Scores, rung: int, entered: int, baselines: Iterable[int] = ()
+) -> list[Candidate]:
+    """Who goes on after ``rung`` (from 0), best first, when ``entered`` candidates began the race.
+
+    The best of all, and the best learning rates of every strategy and baseline.
+
+    >>> scores = {Candidate(s, r): s + r for s in range(2) for r in (0.1, 0.2, 0.4, 0.8)}
+    >>> survivors(scores, 1, entered=8)
+    [Candidate(strategy=0, learning_rate=0.1), Candidate(strategy=1, learning_rate=0.1)]
+    """
+    ranked = ranking(scores)
+    most = max(LEAST_FINALISTS if rung == len(KEPT) - 1 else 1, math.ceil(KEPT[rung] * entered))
+    if rung == len(KEPT) - 1:
+        ranked = _at_most(ranked, MOST_RATES_IN_FINAL)
+    best = set(ranked[:most])
+    for strategy in {candidate.strategy for candidate in ranked}:
+        quota = (BASELINE_RATES if strategy in set(baselines) else RATES_OF_EACH)[rung]
+        best.update([c for c in ranked if c.strategy == strategy][:quota])
+    return [candidate for candidate in ranked if candidate in best]
+
+
+def ranking(scores: Scores) -> list[Candidate]:
+    """The candidates that did not diverge, best first.
+
+    Of equals, such as runs in which nothing has happened yet, the one in the middle of its
+    strategy's learning rates.
+    """
+    finite = [candidate for candidate, score in scores.items() if math.isfinite(score)]
+    logs: dict[int, list[float]] = {}
+    for candidate in scores:
+        logs.setdefault(candidate.strategy, []).append(math.log(candidate.learning_rate))
+    middle = {strategy: statistics.median(own) for strategy, own in logs.items()}
+
+    def order(candidate: Candidate) -> tuple[float, float, Candidate]:
+        off = abs(math.log(candidate.learning_rate) - middle[candidate.strategy])
+        return scores[candidate], off, candidate
+
+    return sorted(finite, key=order)
+
+
+def at_edge(scores: Scores, rates: Mapping[int, Sequence[float]]) -> dict[int, str]:
+    """The strategies whose best learning rate is the least or the largest that was tried.
+
+    >>> at_edge({Candidate(0, 0.1): 2.0, Candidate(0, 0.2): 1.0}, {0: (0.1, 0.2)})
+    {0: 'above'}
+    """
+    found = {}
+    for strategy, tried in rates.items():
+        own = {c: s for c, s in scores.items() if c.strategy == strategy}
+        ranked = ranking(own)
+        if not ranked or ranked[0].learning_rate == min(tried):
+            found[strategy] = "below"
+        elif ranked[0].learning_rate == max(tried):
+            found[strategy] = "above"
+    return found
+
+
+def expected_cost(entered: int, strategies: int, baselines: int, seeds: int = 3) -> float:
+    """About how many whole runs a race among ``entered`` candidates costs.
+
+    The last rung is run on ``seeds`` pilot seeds.
+
+    >>> round(expected_cost(96, 12, 3) / 96, 2)
+    0.34
+    """
+    cost, before = 0.0, 0.0
+    alive = float(entered)
+    for rung, fraction in enumerate(RUNGS):
+        cost += alive * (fraction - before)
+        before = fraction
+        if rung < len(KEPT):
+            each = (strategies - baselines) * RATES_OF_EACH[rung]
+            each += baselines * BASELINE_RATES[rung]
+            final = rung == len(KEPT) - 1
+            best = max(LEAST_FINALISTS if final else 1, math.ceil(KEPT[rung] * entered))
+            alive = min(alive, best + each)
+    return cost + (seeds - 1) * alive
+
+
+def _at_most(ranked: list[Candidate], number: int) -> list[Candidate]:
+    kept: list[Candidate] = []
+    for candidate in ranked:
+        if sum(other.strategy == candidate.strategy for other in kept) < number:
+            kept.append(candidate)
+    return kept
