@@ -411,7 +411,7 @@ def test_averages_of_an_unfinished_evaluation_survive_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Deployment(tmp_path)
-    over, evaluate = threading.Event(), first.learnable.evaluate
+    over, measures = threading.Event(), first.learnable.measures
 
     def slow(weights: Any) -> Any:
         assert over.wait(60)
@@ -419,7 +419,7 @@ def test_averages_of_an_unfinished_evaluation_survive_a_crash(
 
     use = Use(Task(0, 0, 0, 0, 0, 1 / 3, 3, 1.0), 0, 4, 1.0)
     first.journal.used(use, 0.5, 1.0)
-    monkeypatch.setattr(first.learnable, "evaluate", slow)
+    monkeypatch.setattr(first.learnable, "measures", slow)
     first.journal.evaluate(1.0)
     first.journal.used(use, 0.7, 2.0)
     first.journal.checkpoint(3.0)
