@@ -38,8 +38,8 @@ from sojourn.tuning.setting import Setting, read_setting
 SEEDS = (100, 101, 102)
 TARGET = 0.8
 DATA = ("homogeneous", "dirichlet(0.5)", "by-speed(1)")
-FLEETS = {"three-clusters": 100.0, "lognormal": 60.0}
-"""Fleets and how long runs last: about a thousand rounds each."""
+FLEETS = {"three-clusters": 300.0, "lognormal": 60.0}
+"""Fleets and how long runs last: some three thousand rounds each."""
 LAWS = ("exponential", "lognormal")
 MOST_MEAN, MOST_WORST, MOST_COST = 0.05, 0.15, 0.35
 

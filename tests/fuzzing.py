@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+import warnings
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -451,8 +452,12 @@ PLAN = ""
 
 
 def prepare() -> None:
-    """What the processes share."""
+    """What the processes share: a plan, and libraries that take seconds to import."""
     global PLAN
+    import sojourn.planning
+    import sojourn.reproduce.run
+    import sojourn.train.experiment.run  # noqa: F401
+
     PLAN = PLAN or make_plan()
 
 
@@ -461,6 +466,7 @@ def _serve(pipe: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))
     from sojourn.cli import main
 
+    warnings.resetwarnings()  # as in a program of its own, not as in the tests
     while True:
         arguments, folder = pipe.recv()
         os.chdir(folder)

@@ -5,6 +5,7 @@ held fixed; multiply by ``counts`` for the derivative along a whole class.
 """
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -104,6 +105,12 @@ def penalties(network: Network) -> Penalties:
     )
 
 
+def check_rounds(rounds: float) -> None:
+    """Raise unless ``rounds`` is a number of rounds that nothing overflows at."""
+    if not 0 <= rounds <= sys.float_info.max:
+        raise InvalidInput(f"rounds must be zero or positive, and finite; it is {str(rounds)[:40]}")
+
+
 def per_round_bound(
     network: Network, constants: LearningConstants, *, learning_rate: float, rounds: float
 ) -> Bound:
@@ -152,8 +159,7 @@ def per_round(
 ) -> Bound:
     """``per_round_bound`` of a network whose penalties are known."""
     eta = check_positive("learning_rate", learning_rate)
-    if not rounds >= 0:
-        raise InvalidInput(f"rounds must be zero or positive; it is {rounds!r}")
+    check_rounds(rounds)
     b, c, b_gradient, c_gradient = s.weighted(constants)
     terms = {
         "progress": constants.initial_gap / (eta * (rounds + 1.0)),

@@ -36,9 +36,12 @@ def check_number(
     0.5
     """
     good = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not good or not math.isfinite(value):
-        raise InvalidInput(f"{name} must be a finite number; it is {value!r}")
-    number = float(value)
+    try:
+        number = float(value) if good else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidInput(f"{name} must be a finite number; it is {str(value)[:40]}")
     low = above is not None and not number > above
     low = low or (least is not None and not number >= least)
     if low or number > most:

@@ -108,8 +108,8 @@ Offered: concurrency, learning-rate.
             raise InvalidFile(f"{self.where}: {UnknownName('key', key, self._asked)}")
 
 
-LARGEST = 2**63 - 1
-"""The largest whole number, here as in TOML."""
+LARGEST = 10**30
+"""The largest whole number: anything larger is a slip, and beyond what floating point can do."""
 
 
 def _shown(value: Any) -> str:

@@ -81,7 +81,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     except SojournError:
         raise
     except OSError as error:
-        raise InvalidFile(f"{_short(path)}: cannot be written ({error.strerror})") from error
+        raise InvalidFile(
+            f"{_short(path)}: cannot be written ({error.strerror or error})"
+        ) from error
 
 
 @contextmanager

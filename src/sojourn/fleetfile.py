@@ -28,7 +28,7 @@ def read_columns(
     counts = None
     if "count" in header:
         counts = _numbers(columns["count"], lines, "count", where)
-        whole = (counts > 0) & (counts % 1 == 0)
+        whole = (counts > 0) & (counts == np.floor(counts))
         _check(counts, whole, lines, "count must be whole and at least 1", where)
     optional = {}
     for name in (name for name in OPTIONAL_COLUMNS if name in header):

@@ -50,7 +50,8 @@ def check_disk_for(what: str, needed: float, folder: Path, advice: str) -> None:
 
 
 def _gigabytes(size: float) -> str:
-    return f"{size / 1e9:,.3g} GB" if size < 1e12 else f"{size / 1e9:,.0f} GB"
+    gigabytes = size / 1e9
+    return f"{gigabytes:,.0f} GB" if 1e3 <= gigabytes < 1e12 else f"{gigabytes:.3g} GB"
 
 
 def _free_bytes() -> int:

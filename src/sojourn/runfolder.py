@@ -9,7 +9,9 @@
     cells/            one history per finished run of an experiment
     history.jsonl     the histories of all final runs
     summary.json      means over seeds, networks, provenance
-    weights.npy       the final weights of a deployment
+    weights/          the final weights of every run, where they are kept (``state_dict`` files)
+    weights.npy       the final weights of a deployment, one flat vector
+    weights.safetensors   the same as a ``state_dict``
 """
 
 import json
@@ -20,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import tomli_w
+from numpy.typing import NDArray
 
 from sojourn.config import parse_json, parse_toml
 from sojourn.errors import InvalidFile, InvalidInput
@@ -27,6 +30,7 @@ from sojourn.files import read_text, replacing
 from sojourn.history import History
 from sojourn.network import Fleet, Network
 from sojourn.sources import KEPT_IN, Sources
+from sojourn.tensorfile import write_tensors
 from sojourn.types import Vector
 
 FLEET = "fleet.csv"
@@ -45,7 +49,7 @@ class Run:
 
     @property
     def targets(self) -> list[float]:
-        """The accuracies whose times the summary tells, rising."""
+        """The targets whose times the summary tells, rising."""
         found: set[float] = set()
         for entry in self.summary.get("strategies", []):
             found.update(float(key) for key in entry.get("time_to", {}))
@@ -77,6 +81,11 @@ class RunFolder:
     def cells(self) -> Path:
         """Where the finished runs of an experiment are kept one by one."""
         return self.path / "cells"
+
+    @property
+    def weights(self) -> Path:
+        """Where the final weights of the runs of an experiment are kept one by one."""
+        return self.path / "weights"
 
     @property
     def begun(self) -> bool:
@@ -134,6 +143,10 @@ class RunFolder:
         """Write the final weights as a NumPy file."""
         with replacing(self.path / "weights.npy") as temporary, temporary.open("wb") as file:
             np.save(file, weights, allow_pickle=False)
+
+    def write_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Write the final weights of a deployment as a ``state_dict`` file."""
+        write_tensors(self.path / "weights.safetensors", state)
 
     @property
     def histories(self) -> list[History]:

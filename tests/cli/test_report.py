@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sojourn.reproduce.demo import summary_lines
+from sojourn.network import built_in_fleet
+from sojourn.reproduce.demo import cost_of_queueing
 
 
 @pytest.fixture
@@ -55,24 +56,91 @@ def test_the_demo_ends_with_the_page(tmp_path: Path, run: Any) -> None:
     assert done.code == 0, done.error
     lines = done.out.splitlines()
     assert lines[-1] == "open demo/report.html"
-    assert [line.split(":")[0] for line in lines[-4:-1]] == [
-        "time to 80% accuracy",
-        "accuracy averaged over the 100 units",
-        "accuracy at the end",
-    ]
-    assert (tmp_path / "demo" / "report-figures" / "learning-1-accuracy-time.png").exists()
+    answer = json.loads((tmp_path / "demo" / "digits" / "tune.json").read_text())
+    assert lines[-2] == answer["sentence"]
+    assert answer["confirmed"][0]["name"] == answer["pick"]
+    baselines = [row for row in answer["confirmed"] if row["baseline"]]
+    ties = set(answer["tied"])
+    for row in baselines:
+        if row["name"] not in ties:
+            assert answer["confirmed"][0]["score"]["mean"] < row["score"]["mean"]
+    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert answer["pick"] in page
 
 
-def test_the_demo_says_three_lines() -> None:
-    def entry(name: str, time: float | None) -> dict[str, object]:
-        value = {"mean": 0.8, "standard_error": 0.01}
-        reached = {"mean": time, "standard_error": None, "reached": 2}
-        common = {"final_accuracy": value, "mean_accuracy": value}
-        return {"name": name, "time_to": {"0.8": reached}, "seeds": [0, 1, 2], **common}
+def test_the_demo_says_what_queueing_costs() -> None:
+    text = cost_of_queueing(built_in_fleet("three-clusters"))
+    assert "never queueing: 11.1 updates per unit of time, noise rate 1.23" in text
+    assert "uniform routing with queues: 0.229, 4.37 and 131" in text
 
-    lines = summary_lines({"strategies": [entry("uniform", None), entry("plan", 41.2)]})
-    assert lines == [
-        "time to 80% accuracy: uniform reached by 2 of 3 seeds, plan 41",
-        "accuracy averaged over the 100 units: uniform 80.0 ± 1.0%, plan 80.0 ± 1.0%",
-        "accuracy at the end: uniform 80.0 ± 1.0%, plan 80.0 ± 1.0%",
-    ]
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """A folder of two strategies with three seeds."""
+    rows = []
+    for strategy, gain in (("uniform", 0.0), ("plan", 0.1)):
+        for seed in range(3):
+            for k in range(4):
+                loss = 1.0 / (1 + k)
+                row = {
+                    "strategy": strategy,
+                    "seed": seed,
+                    "learning_rate": 0.1,
+                    "clock": "virtual",
+                    "round": k,
+                    "time": 2.0 * k,
+                    "test_loss": loss,
+                    "test_accuracy": 0.2 * k + gain + 0.01 * seed * (1 + gain),
+                    "train_loss": loss,
+                    "staleness": 1.0,
+                    "gradients": k,
+                    "updates": k,
+                    "diverged_at": None,
+                }
+                rows.append(json.dumps(row))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "history.jsonl").write_text("\n".join(rows) + "\n")
+    return tmp_path / "mine"
+
+
+@pytest.mark.usefixtures("trained")
+def test_compare_prints_and_writes_tables(run: Any, tmp_path: Path) -> None:
+    options = ("--against", "uniform", "--target", "0.65", "--csv", "t.csv", "--latex", "t.tex")
+    done = run("compare", "mine", *options)
+    assert done.code == 0, done.error
+    line = next(line for line in done.out.splitlines() if line.startswith("plan"))
+    assert "71.1 ± 1.1%" in line
+    assert "+10.1" in line
+    assert "to 65%" in done.out
+    assert "> 6" in next(line for line in done.out.splitlines() if line.startswith("uniform"))
+    assert (tmp_path / "t.csv").read_text().startswith("strategy,")
+    assert r"\begin{tabular}" in (tmp_path / "t.tex").read_text()
+    assert "unknown strategy 'plans'" in run("compare", "mine", "--against", "plans").error
+    assert "no history.jsonl" in run("compare", ".").error
+
+
+@pytest.mark.usefixtures("trained")
+@pytest.mark.parametrize("form", ["pdf", "svg", "png"])
+def test_one_figure_of_the_size_asked_for(run: Any, tmp_path: Path, form: str) -> None:
+    done = run("figure", "mine", "--what", "accuracy", "--size", "3.3x2.2", "--format", form)
+    assert done.code == 0, done.error
+    data = (tmp_path / f"mine-accuracy.{form}").read_bytes()
+    if form == "pdf":
+        assert b"/MediaBox [ 0 0 237.6 158.4 ]" in data
+    elif form == "svg":
+        assert b'width="237.6pt" height="158.4pt"' in data
+    else:
+        assert data.startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("trained")
+def test_figures_that_cannot_be(run: Any) -> None:
+    for options, message in (
+        (("--what", "auc"), "unknown quantity 'auc'"),
+        (("--size", "large"), "--size must be WIDTHxHEIGHT"),
+        (("--format", "gif"), "unknown format 'gif'"),
+        (("--axis", "updates"), "unknown axis 'updates'"),
+    ):
+        done = run("figure", "mine", *options)
+        assert done.code == 2
+        assert message in done.error

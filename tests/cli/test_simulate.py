@@ -76,6 +76,29 @@ def test_trace(run, tmp_path):
     assert json.loads(result.out)["law"] == "trace(3 durations)"
 
 
+def test_a_trace_says_how_it_is_rescaled_or_gives_the_speeds(run, tmp_path):
+    (tmp_path / "one.csv").write_text("count,service_rate\n3,1\n")
+    (tmp_path / "trace.csv").write_text("duration\n4\n5\n6\n")
+    command = (
+        "simulate",
+        "one.csv",
+        "--concurrency",
+        "3",
+        "--rounds",
+        "2000",
+        "--trace",
+        "trace.csv",
+    )
+    said = run(*command)
+    assert "durations of the trace are multiplied by 0.2 to have the mean 1/rate" in said.out
+    found = json.loads(run(*command, "--trace-speeds", "--json").out)
+    assert found["trace"] == {"speeds": "trace", "factors": [1.0]}
+    assert found["throughput"]["mean"] < 3 / 5
+    alone = run("simulate", "one.csv", "--concurrency", "3", "--trace-speeds")
+    assert alone.code == 2
+    assert "--trace-speeds goes with --trace FILE" in alone.error
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [

@@ -74,7 +74,7 @@ def test_one_folder_holds_everything(run, tmp_path):
         ("balanced", 0),
         ("balanced", 1),
     ]
-    assert histories[0].round.tolist() == [0, 50, 100, 150, 200]
+    assert {0, 50, 100, 150, 200} < set(histories[0].round.tolist())
     summary = json.loads((out / "summary.json").read_text())
     assert summary["provenance"]["inputs"]["experiment"]["rounds"] == 200
     entry = summary["strategies"][1]

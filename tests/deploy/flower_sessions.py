@@ -162,7 +162,10 @@ def replayed_weights(run: Path, clients: int) -> np.ndarray:
         sent = versions[task["version"]]
         _, gradient = problems[task["client"]].loss_and_gradient(sent, 0, 0, 0)
         step = LEARNING_RATE / (task["clients"] * task["probability"])
-        versions.append(versions[-1] - step * gradient.astype(np.float32))
+        used = gradient.astype(np.float32)
+        if task["scale"] != 1.0:
+            used = used * np.float32(task["scale"])
+        versions.append(versions[-1] - step * used)
     return versions[-1]
 
 

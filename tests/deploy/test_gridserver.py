@@ -384,20 +384,20 @@ def test_the_server_neither_waits_for_evaluations_nor_piles_them_up(
     """An evaluation takes until the very end of the run; checkpoints are made all the same."""
     deployment = Deployment(tmp_path, **{"checkpoint-seconds": 1.0})
     over, evaluations = threading.Event(), 0
-    evaluate = deployment.learnable.evaluate
+    measures = deployment.learnable.measures
 
-    def slow(weights: Any) -> tuple[float, float]:
+    def slow(weights: Any) -> Any:
         nonlocal evaluations
         evaluations += 1
         assert over.wait(60)
-        return evaluate(weights)
+        return measures(weights)
 
     def sleep(seconds: float) -> None:
         deployment.grid.sleep(seconds)
         if deployment.dispatcher.counts.used >= 60:
             over.set()
 
-    monkeypatch.setattr(deployment.learnable, "evaluate", slow)
+    monkeypatch.setattr(deployment.learnable, "measures", slow)
     monkeypatch.setattr(deployment.server, "_sleep", sleep)
     deployment.run()
     assert evaluations == 2
@@ -411,15 +411,15 @@ def test_averages_of_an_unfinished_evaluation_survive_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Deployment(tmp_path)
-    over, evaluate = threading.Event(), first.learnable.evaluate
+    over, measures = threading.Event(), first.learnable.measures
 
-    def slow(weights: Any) -> tuple[float, float]:
+    def slow(weights: Any) -> Any:
         assert over.wait(60)
-        return evaluate(weights)
+        return measures(weights)
 
     use = Use(Task(0, 0, 0, 0, 0, 1 / 3, 3, 1.0), 0, 4, 1.0)
     first.journal.used(use, 0.5, 1.0)
-    monkeypatch.setattr(first.learnable, "evaluate", slow)
+    monkeypatch.setattr(first.learnable, "measures", slow)
     first.journal.evaluate(1.0)
     first.journal.used(use, 0.7, 2.0)
     first.journal.checkpoint(3.0)

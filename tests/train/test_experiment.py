@@ -130,7 +130,7 @@ def test_a_routing_may_be_given_client_by_client(tmp_path):
         ({"data": "mnist"}, "e.toml: unknown data set 'mnist'"),
         ({"partition": "labels(0)"}, "e.toml: partition 'labels"),
         ({"model": "resnet"}, "e.toml: unknown model 'resnet'"),
-        ({"batch-size": 0}, "'batch-size' must be at least 1"),
+        ({"batch-size": 0}, "'batch-size' must be between 1"),
         ({"start": "spred"}, "did you mean 'spread'"),
         ({"learning-rate": None}, "'learning-rate' is missing"),
         ({"learning-rate": -0.1}, "must be positive and finite"),
@@ -338,7 +338,8 @@ def test_means_leave_out_diverged_runs_and_say_so(tmp_path):
     entry = summarized(strategy, [*good, lost], targets=[0.8, 0.5])
     assert entry["final_accuracy"] == {"mean": 0.8, "standard_error": pytest.approx(0.1)}
     assert entry["mean_accuracy"]["mean"] == pytest.approx(0.5)
-    assert entry["time_to"]["0.8"] == {"mean": None, "standard_error": None, "reached": 2}
+    unknown = dict.fromkeys(("mean", "standard_error", "resolution"))
+    assert entry["time_to"]["0.8"] == {**unknown, "reached": 2}
     assert entry["time_to"]["0.5"]["mean"] == 5.0
     assert entry["diverged"] == [{"seed": 2, "round": 4}]
 

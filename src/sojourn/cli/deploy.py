@@ -180,6 +180,9 @@ def _headline(status: Mapping[str, Any]) -> str:
         words.append(f"staleness {status['staleness']:.1f}")
     if status.get("accuracy") is not None:
         words.append(f"accuracy {status['accuracy']:.3f}")
+    elif status.get("loss") is not None:
+        words.append(f"loss {status['loss']:.4g}")
+    words += [f"{name} {value:.4g}" for name, value in status.get("metrics", {}).items() if value]
     words += [f"{name} has ended" for name in status.get("ended", [])]
     return ", ".join(words)
 
@@ -204,7 +207,7 @@ def _say_outcome(results: Path) -> None:
 
     for history in RunFolder(results).histories:
         typer.echo(
-            f"{history.strategy}: accuracy {history.final_accuracy:.3f} after "
+            f"{history.strategy}: {history.measure.name} {history.final:.3f} after "
             f"{history.round[-1]} updates, {history.time[-1]:.0f} s of {history.clock} time"
         )
     typer.echo(f"See it all with: sojourn report {results}")

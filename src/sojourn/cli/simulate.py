@@ -72,6 +72,14 @@ def simulate(
             "optionally, class."
         ),
     ] = None,
+    trace_speeds: Annotated[
+        bool,
+        typer.Option(
+            "--trace-speeds",
+            help="Take the speeds from the trace too; otherwise durations are rescaled to the "
+            "fleet's.",
+        ),
+    ] = False,
     policy: Annotated[
         str,
         typer.Option(
@@ -115,6 +123,7 @@ def simulate(
 
     network, fleet = _network(source, concurrency, routing, server_rate)
     service = _law(law, law_parameter or [], trace, fleet)
+    speeds, network = _traced(network, fleet, service, trace_speeds)
     chosen = as_policy(policy)
     begin = start or ("stationary" if chosen.routes else "spread")
     scenario = Scenario(
@@ -141,6 +150,7 @@ def simulate(
         "policy": chosen.name,
         "start": begin,
         "work": work,
+        **({} if speeds is None else {"trace": speeds}),
     }
     if out is not None:
         with progress_bar("simulating") as advance:
@@ -209,15 +219,45 @@ def _law(
     return as_laws({"name": name or "exponential", **parameters})
 
 
-def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> dict[str, Any]:
-    theory = energy = None
-    approximate = {}
-    if scenario.policy.routes:
-        from sojourn.jackson import analyze
+def _traced(
+    network: Network, fleet: Fleet, laws: "tuple[ServiceLaw, ...]", speeds: bool
+) -> tuple[dict[str, Any] | None, Network]:
+    """How observed durations are rescaled to the fleet's speeds, or the network at theirs."""
+    from sojourn.simulation.laws import Trace
+    from sojourn.simulation.traces import trace_factors, trace_fleet
 
-        fleet = network.fleet
-        slowed = replace(network, fleet=fleet.with_rates(fleet.service_rates / scenario.work))
-        theory = analyze(slowed)
+    traces = [law for law in laws if isinstance(law, Trace)]
+    if not traces:
+        if speeds:
+            raise InvalidInput("--trace-speeds goes with --trace FILE")
+        return None, network
+    if speeds:
+        rates = trace_fleet(fleet, traces).service_rates[network.parents]
+        moved = replace(network, fleet=network.fleet.with_rates(rates))
+        return {"speeds": "trace", "factors": [1.0] * fleet.classes}, moved
+    return {"speeds": "fleet", "factors": trace_factors(fleet, traces).tolist()}, network
+
+
+def _trace_note(trace: dict[str, Any]) -> str:
+    if trace["speeds"] == "trace":
+        return "speeds are those of the trace: durations are used as they were observed"
+    factors = trace["factors"]
+    low, high = printed(min(factors)), printed(max(factors))
+    by = low if low == high else f"{low} to {high}, by class,"
+    return (
+        f"durations of the trace are multiplied by {by} to have the mean 1/rate of the fleet; "
+        "--trace-speeds takes them as they are"
+    )
+
+
+def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> dict[str, Any]:
+    from sojourn.jackson import analyze
+
+    fleet = network.fleet
+    slowed = replace(network, fleet=fleet.with_rates(fleet.service_rates / scenario.work))
+    theory = scenario.policy.analysis(slowed)
+    energy, approximate = None, {}
+    if scenario.policy.routes:
         laws: list[Any] = [*scenario.laws, scenario.server_law]
         if not scenario.is_exponential and all(
             np.isfinite(getattr(x, "scv", np.nan)) for x in laws
@@ -271,7 +311,7 @@ def _row(found: "Estimate", theory: float | None, k: int | tuple[()] = ()) -> di
 
 def _explanation(result: dict[str, Any], warm_up: int) -> str:
     if "theory" not in result["throughput"]:
-        return f"The theory is for routed dispatch; there is none to compare '{result['policy']}' with."
+        return f"No theory is known for '{result['policy']}' to compare the simulation with."
     rows = [result["throughput"], *([result["energy"]] if "energy" in result else [])]
     rows += [row[key] for row in result["classes"] for key in ("mean_tasks", "staleness")]
     scores = [abs(row["z"]) for row in rows if row.get("z") is not None]
@@ -286,7 +326,7 @@ def _explanation(result: dict[str, Any], warm_up: int) -> str:
             f"The theory is for exponential times at the server, and these are "
             f"{result['server_law']}: {summary}.{near}"
         )
-    if result["law"] != "exponential":
+    if result["law"] != "exponential" and result["policy"] == "routed":
         share = result["throughput"]["mean"] / result["throughput"]["theory"] - 1.0
         return (
             f"The theory is for exponential service times, and these are {result['law']}: throughput "
@@ -312,6 +352,8 @@ def _show(result: dict[str, Any], console: Console) -> None:
         f"tasks in flight, {result['law']} service, {result['policy']} dispatch, "
         f"{result['start']} start"
     )
+    if "trace" in result:
+        console.print(_trace_note(result["trace"]))
     if "schedule" in result:
         written = result["schedule"]
         console.print(

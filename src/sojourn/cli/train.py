@@ -14,6 +14,7 @@ from sojourn.cli import app
 from sojourn.cli.inputs import printed
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
+from sojourn.measure import ACCURACY, Measure
 from sojourn.progress import shown
 
 if TYPE_CHECKING:
@@ -35,7 +36,12 @@ def train(
         Path | None, typer.Option(help="Folder for the results.", show_default="runs/NAME")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run in the folder.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on in the folder: with what was interrupted, and with seeds, strategies, "
+            "learning rates and targets that have come since.",
+        ),
     ] = False,
     jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
     engine: Annotated[str, typer.Option(help="local, or dask.")] = "local",
@@ -130,50 +136,91 @@ def _show(summary: Mapping[str, Any], console: Console) -> None:
     for name, *values in zip(names, *(values for _, values, _ in columns), strict=True):
         table.add_row(escape(name), *values)
     console.print(table)
-    seeds = len(entries[0]["seeds"])
-    console.print(
-        "rate: learning rate; final: test accuracy at the end; mean: its average over time; "
+    for line in _explained(entries):
+        console.print(line, highlight=False)
+
+
+def _explained(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the columns mean, and what a reader should be warned of."""
+    seeds, measure = len(entries[0]["seeds"]), _measure(entries[0])
+    targets = (
         "to x%: time until the accuracy is x"
-        + (f"; ± standard error over {seeds} seeds" if seeds > 1 else ""),
-        highlight=False,
+        if measure.percent
+        else f"to x: time to {measure.name} x"
     )
+    lines = [
+        f"rate: learning rate; final: {measure.label} at the end; mean: its average over time; "
+        + targets
+        + (f"; ± standard error over {seeds} seeds" if seeds > 1 else "")
+    ]
+    known = {
+        target: [e["time_to"][target].get("resolution") for e in entries]
+        for target in entries[0]["time_to"]
+    }
+    told = {
+        target: max(r for r in all_ if r is not None) for target, all_ in known.items() if any(all_)
+    }
+    if told:
+        within = ", ".join(f"{measure.target(float(t))} {printed(r)}" for t, r in told.items())
+        lines.append(f"times to a target are known to within: {within}")
     for entry in entries:
-        for run in entry["diverged"]:
-            console.print(
-                f"{entry['name']}: diverged in round {run['round']} with seed {run['seed']}; it is "
-                "left out of the means. Try a smaller learning rate.",
-                highlight=False,
+        edge = entry.get("learning_rate_at_edge")
+        if edge:
+            wider = "smaller" if edge == "smallest" else "larger"
+            lines.append(
+                f"warning: {entry['name']}: the best learning rate, {entry['learning_rate']:g}, is "
+                f"the {edge} that was tried; a {wider} one may be better. Add some to "
+                "'learning-rate' and go on with --resume."
             )
+        lines += [
+            f"{entry['name']}: diverged in round {run['round']} with seed {run['seed']}; it is "
+            "left out of the means. Try a smaller learning rate."
+            for run in entry["diverged"]
+        ]
+    return lines
+
+
+def _measure(entry: Mapping[str, Any]) -> Measure:
+    return Measure(**entry["measure"]) if "measure" in entry else ACCURACY
 
 
 def _columns(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str], int]]:
     """Heading, values and width of every column but the names."""
-    seeds = len(entries[0]["seeds"])
+    seeds, measure = len(entries[0]["seeds"]), _measure(entries[0])
+    final = "final" if measure.percent else f"final {measure.name}"
     columns = {
         "rate": [f"{entry['learning_rate']:g}" for entry in entries],
-        "final": [_final(entry) for entry in entries],
-        "mean": [_percent(entry["mean_accuracy"]) for entry in entries],
+        final: [_final(entry, measure) for entry in entries],
+        "mean": [
+            _shown(entry["mean_accuracy" if measure.percent else "mean"], measure)
+            for entry in entries
+        ],
     }
+    for name in entries[0].get("metrics", {}):
+        if name != measure.name:
+            other = Measure(name)
+            columns[name] = [_shown(entry["metrics"][name], other) for entry in entries]
     for target in entries[0]["time_to"]:
         times = [_time(entry["time_to"][target], seeds) for entry in entries]
-        columns[f"to {100 * float(target):.3g}%"] = times
+        shown = measure.target(float(target))
+        columns[f"to {shown if measure.percent else target}"] = times
     for count in reversed(COUNTS):
         means = [entry[count]["mean"] for entry in entries]
         columns[count] = ["-" if mean is None else f"{mean:.0f}" for mean in means]
     return [(name, values, max(map(len, (name, *values)))) for name, values in columns.items()]
 
 
-def _final(entry: Mapping[str, Any]) -> str:
-    """The final accuracy or, without labels, the final loss."""
+def _final(entry: Mapping[str, Any], measure: Measure) -> str:
+    """The final accuracy or what else runs are judged by."""
     if len(entry["diverged"]) == len(entry["seeds"]):
         return "diverged"
-    if entry["final_accuracy"]["mean"] is None:
-        return f"loss {printed(entry['final_loss']['mean'])}"
-    return _percent(entry["final_accuracy"])
+    return _shown(entry["final_accuracy" if measure.percent else "final"], measure)
 
 
-def _percent(value: Mapping[str, float | None]) -> str:
-    return "-" if value["mean"] is None else _tight(Estimate.from_table(value), ".1%")
+def _shown(value: Mapping[str, float | None], measure: Measure) -> str:
+    if value["mean"] is None:
+        return "-"
+    return _tight(Estimate.from_table(value), ".1%" if measure.percent else ".4g")
 
 
 def _time(value: Mapping[str, Any], seeds: int) -> str:

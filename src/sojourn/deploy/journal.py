@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sojourn.deploy.checkpoint import restore_checkpoint, write_checkpoint
 from sojourn.deploy.dispatcher import Dispatcher
-from sojourn.deploy.problems import Learnable
+from sojourn.deploy.problems import Learnable, measured
 from sojourn.deploy.tasks import Drop, Event, Use
 from sojourn.files import replacing
 from sojourn.history import History
@@ -159,8 +161,8 @@ class Journal:
         weights = state.weights
 
         def work_out() -> dict[str, float | int]:
-            loss, accuracy = self.problem.evaluate(weights)
-            return {**row, "test_loss": loss, "test_accuracy": accuracy}
+            loss, accuracy, metrics = measured(self.problem, weights)
+            return {**row, "test_loss": loss, "test_accuracy": accuracy, **metrics}
 
         future = self._evaluator.submit(work_out)
         self._pending = _Pending(future, counts.completed, self._staleness, self._losses)
@@ -180,7 +182,11 @@ class Journal:
         columns: dict[str, Any] = {
             name: [row[name] for row in self.rows] for name in (*names, "gradients", "updates")
         }
+        known = {*columns}
+        own = [name for name in (self.rows[0] if self.rows else {}) if name not in known]
         return History(
+            metrics={name: np.array([row[name] for row in self.rows]) for name in own},
+            primary=getattr(self.problem, "primary", None),
             strategy=STRATEGY,
             seed=self.seed,
             learning_rate=self.dispatcher.learning_rate,
@@ -220,7 +226,9 @@ class Journal:
             "of": self.updates,
             "throughput": (len(recent) - 1) / between if between > 0 else 0.0,
             "staleness": _mean([staleness for _, staleness in recent]) if recent else None,
-            "accuracy": last.get("test_accuracy"),
+            "accuracy": _number(last.get("test_accuracy")),
+            "loss": _number(last.get("test_loss")),
+            "metrics": {name: _number(last.get(name)) for name in self.history().metrics},
             "counts": server.counts.to_dict(),
             "held": server.held,
             "clients": [
@@ -257,6 +265,11 @@ def write_phase(folder: Path, phase: str, **details: Any) -> None:
 
 def _finite(value: float) -> float | None:
     return round(float(value), 6) if math.isfinite(value) else None
+
+
+def _number(value: float | int | None) -> float | None:
+    """For JSON, which has no ``nan``."""
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _mean(values: list[Any]) -> float:

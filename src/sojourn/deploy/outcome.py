@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.journal import STRATEGY
+from sojourn.deploy.problems import Learnable
 from sojourn.deploy.settings import Settings
 from sojourn.dispatch import policy_to_table
 from sojourn.history import History
@@ -21,8 +22,6 @@ from sojourn.train.experiment.summary import summarize, summarize_strategy
 from sojourn.train.replay.replay import replay
 
 PREDICTED = "predicted"
-TARGETS = (0.5, 0.8)
-"""Test accuracies whose times are told."""
 
 
 def measured_network(dispatcher: Dispatcher) -> Network:
@@ -70,6 +69,7 @@ def write_outcome(
     histories: list[History],
     *,
     problem_name: str,
+    problem: Learnable | None = None,
 ) -> None:
     """Write the folder of a run: what happened, and the experiment that predicts it."""
     network, policy = measured_network(dispatcher), dispatcher.router.policy
@@ -81,7 +81,6 @@ def write_outcome(
             "problem": problem_name,
             "rounds": dispatcher.counts.completed,
             "seeds": [settings.seed],
-            "targets": list(TARGETS),
             "evaluate-every": settings.evaluate_every,
             "strategy": [
                 {
@@ -106,7 +105,7 @@ def write_outcome(
             law="exponential" if history.strategy == PREDICTED else "measured",
             policy=policy,
             learning_rate=settings.learning_rate,
-            targets=TARGETS,
+            targets=None,
         )
         for history in histories
     ]
@@ -120,3 +119,5 @@ def write_outcome(
     written.write_history(histories)
     written.write_summary(summarize(problem_name, entries, origin))
     written.write_weights(dispatcher.state.weights)
+    if isinstance(problem, Problem):
+        written.write_state(problem.state_arrays(dispatcher.state.weights))

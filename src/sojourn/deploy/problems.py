@@ -1,7 +1,7 @@
 """What a deployment needs of a learning problem."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from sojourn.errors import InvalidInput
@@ -39,6 +39,15 @@ class Learnable(Protocol):
 
     def evaluate(self, weights: Any, /) -> tuple[float, float]:
         """Loss and accuracy on the test set."""
+
+
+def measured(problem: Learnable, weights: Any) -> tuple[float, float, Mapping[str, float]]:
+    """Loss, accuracy and, of a problem that has some, metrics of its own on the test set."""
+    measures = getattr(problem, "measures", None)
+    if measures is None:
+        return (*problem.evaluate(weights), {})
+    loss, accuracy, metrics = measures(weights)
+    return loss, accuracy, metrics
 
 
 ProblemFunction = Callable[..., Learnable]

@@ -170,4 +170,5 @@ def finish(
         settings,
         histories,
         problem_name=f"{problem.__module__}:{problem.__name__}",
+        problem=learnable,
     )

@@ -29,6 +29,9 @@ PARTITION = "partition-id"
 PAUSE = "pause-seconds"
 """A node configured with this sleeps as long in every task, to play a slower client."""
 
+MOST_CLIENTS = 100_000
+"""One server looks at every client several times a second."""
+
 WHERE = "[tool.flwr.app.config]"
 OWN_TABLE = "task."
 """Keys of the table ``[tool.flwr.app.config.task]`` are the user's own."""
@@ -91,6 +94,8 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     rule_table, policy_table = _flat_table(given, "rule"), _flat_table(given, "policy")
     table = Table(given, WHERE)
     clients = _at_least(table, "clients", int, 1)
+    if clients > MOST_CLIENTS:
+        raise InvalidFile(f"{WHERE}: 'clients' is at most {MOST_CLIENTS}; it is {clients}")
     fleet_name = table.take("fleet", str, default="")
     plan_name = table.take("plan", str, default="")
     routing = table.take("routing", str, default="") or None

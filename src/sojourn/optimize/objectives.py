@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 from sojourn.bounds import (
     Horizon,
     Penalties,
+    check_rounds,
     horizon,
     penalties,
     per_round,
@@ -87,8 +88,7 @@ class _Bounded:
 
     def __post_init__(self) -> None:
         _check_learning_rate(self.learning_rate)
-        if not (self.rounds >= 0 and math.isfinite(self.rounds)):
-            raise InvalidInput(f"rounds must be zero or positive, and finite; it is {self.rounds}")
+        check_rounds(self.rounds)
 
     @property
     def maximize(self) -> bool:
@@ -322,7 +322,10 @@ def best_learning_rate(s: Penalties, constants: LearningConstants, *, rounds: fl
         eta = min(eta, (progress / (2.0 * c)) ** (1.0 / 3.0))
     for _ in range(NEWTON_STEPS):
         excess = eta * eta * (b + 2.0 * eta * c) - progress
-        step = excess / (eta * (2.0 * b + 6.0 * eta * c))
+        slope = eta * (2.0 * b + 6.0 * eta * c)
+        if slope == 0.0:  # so many rounds that the learning rate underflows
+            break
+        step = excess / slope
         eta -= step
         if abs(step) <= 1e-15 * eta:
             break

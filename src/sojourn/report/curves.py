@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sojourn.history import History
+from sojourn.measure import ACCURACY, LOSS, Measure
 from sojourn.report.figure import Figure, Series, View
 from sojourn.types import FloatArray
 
@@ -13,10 +14,6 @@ POINTS = 160
 Label = Callable[[str], str]
 """What a person reads for the name of a strategy."""
 
-_METRICS = (
-    ("accuracy", "test_accuracy", "test accuracy"),
-    ("loss", "test_loss", "test loss"),
-)
 _AXES = {
     "rounds": "rounds",
     "time": "virtual time",
@@ -32,14 +29,32 @@ def learning_figure(
     label: Label = str,
     caption: str = "",
 ) -> Figure:
-    """Accuracy and loss against rounds and time, the view against ``axis`` first; ``label`` names curves."""
+    """What runs are judged by, and all else that is measured, against rounds and time.
+
+    The primary measure against ``axis`` comes first; ``label`` names curves.
+    """
     axes = [axis, *(other for other in _AXES if other != axis)]
     views = tuple(
-        _view(histories, metric, column, y_label, axis=along, label=label)
-        for metric, column, y_label in _METRICS
+        learning_view(histories, measure, axis=along, label=label)
+        for measure in measures_of(histories)
         for along in axes
     )
     return Figure(name, title, _in_words(histories, label), views, caption)
+
+
+def measures_of(histories: Sequence[History]) -> list[Measure]:
+    """All that was measured, what runs are judged by first."""
+    first = histories[0].measure
+    names = [first.name, *histories[0].metrics, ACCURACY.name, LOSS.name]
+    measures = [
+        {first.name: first, LOSS.name: LOSS}.get(name, Measure(name))
+        for name in dict.fromkeys(names)
+    ]
+    return [
+        measure
+        for measure in measures
+        if any(np.isfinite(run.values(measure)).any() for run in histories)
+    ] or [first]
 
 
 def strategies(histories: Sequence[History]) -> list[str]:
@@ -56,7 +71,7 @@ def mean_and_deviation(
     that every point is a mean over all runs.
     """
     along = "round" if axis == "rounds" else "time"
-    kept = [(getattr(run, along), getattr(run, column)) for run in runs if run.rows]
+    kept = [(getattr(run, along), run.values(column)) for run in runs if run.rows]
     if not kept:
         return np.empty(0), np.empty(0), np.empty(0)
     end = min(float(x[-1]) for x, _ in kept)
@@ -73,21 +88,16 @@ def mean_and_deviation(
     return grid, values.mean(axis=0), deviation
 
 
-def _view(
-    histories: Sequence[History],
-    metric: str,
-    column: str,
-    y_label: str,
-    *,
-    axis: str,
-    label: Label,
+def learning_view(
+    histories: Sequence[History], measure: Measure, *, axis: str, label: Label = str
 ) -> View:
+    """One measure against ``rounds`` or ``time``; losses on a logarithmic scale where they can be."""
     series = []
     for strategy in strategies(histories):
         runs = [history for history in histories if history.strategy == strategy]
-        grid, mean, deviation = mean_and_deviation(runs, column, axis=axis)
+        grid, mean, deviation = mean_and_deviation(runs, measure.name, axis=axis)
         low, high = mean - deviation, mean + deviation
-        if metric == "loss":
+        if measure == LOSS:
             low = np.maximum(low, mean / 10.0)
         banded = len(runs) > 1
         series.append(
@@ -104,21 +114,24 @@ def _view(
     x_label = "seconds" if axis == "time" and real else _AXES[axis]
     return View(
         x_label,
-        y_label,
+        measure.label,
         tuple(series),
-        metric=metric,
+        metric=measure.name,
         axis=axis,
-        log_y=metric == "loss",
-        percent=metric == "accuracy",
+        log_y=measure == LOSS and all(bool((run.test_loss > 0).all()) for run in histories),
+        percent=measure.percent,
     )
 
 
 def _in_words(histories: Sequence[History], label: Label) -> str:
     ends = []
+    measure = histories[0].measure
     for strategy in strategies(histories):
         runs = [history for history in histories if history.strategy == strategy]
-        final = float(np.mean([run.final_accuracy for run in runs]))
+        final = float(np.mean([run.final for run in runs]))
         rounds = float(np.mean([run.round[-1] for run in runs if run.rows] or [0]))
-        ends.append((final, f"{label(strategy)} {final:.1%} after {rounds:,.0f} rounds"))
-    ends.sort(key=lambda pair: -pair[0])
-    return "Test accuracy at the end, best first: " + "; ".join(text for _, text in ends) + "."
+        said = f"{label(strategy)} {measure.text(final)} after {rounds:,.0f} rounds"
+        ends.append((-final if measure.higher_is_better else final, said))
+    ends.sort(key=lambda pair: pair[0])
+    name = measure.label[0].upper() + measure.label[1:]
+    return f"{name} at the end, best first: " + "; ".join(text for _, text in ends) + "."

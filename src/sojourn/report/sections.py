@@ -110,11 +110,12 @@ def results_table(
     settled: bool = False,
     label: Label = str,
 ) -> Table:
-    """Final and mean accuracy, throughput, staleness and times to targets, over seeds.
+    """What runs are judged by, at the end and on average, throughput, staleness, times to targets.
 
-    The mean is taken along ``axis``. With ``settled`` the final accuracy is that of the last tenth
-    of the run.
+    The mean is taken along ``axis``. With ``settled`` the end is the last tenth of the run.
     """
+    measure = histories[0].measure
+    scale, unit, digits = (100.0, ", %", 1) if measure.percent else (1.0, "", None)
     rows = []
     for strategy in strategies(histories):
         runs = [history for history in histories if history.strategy == strategy]
@@ -123,10 +124,14 @@ def results_table(
                 label(strategy),
                 f"{runs[0].learning_rate:g}",
                 _over(
-                    runs,
-                    lambda run: 100 * (settled_accuracy(run) if settled else run.final_accuracy),
+                    runs, lambda run: scale * (settled_value(run) if settled else run.final), digits
                 ),
-                _over(runs, lambda run: 100 * mean_accuracy(run, axis)),
+                _over(runs, lambda run: scale * mean_value(run, axis), digits),
+                *(
+                    _over(runs, lambda run, name=name: float(run.values(name)[-1]), None)  # type: ignore[misc]
+                    for name in runs[0].metrics
+                    if name != measure.name
+                ),
                 _over(runs, lambda run: float(run.round[-1]) if run.rows else math.nan, 0),
                 _over(runs, lambda run: float(run.time[-1]) if run.rows else math.nan, 0),
                 _over(runs, seen_staleness),
@@ -136,28 +141,29 @@ def results_table(
     columns = (
         "strategy",
         "learning rate",
-        "accuracy over the last tenth, %" if settled else "final accuracy, %",
-        f"mean over {axis}, %",
+        f"{measure.name} over the last tenth{unit}" if settled else f"final {measure.name}{unit}",
+        f"mean over {axis}{unit}",
+        *(name for name in histories[0].metrics if name != measure.name),
         "rounds",
         "time",
         "staleness",
-        *(f"time to {100 * target:g} %" for target in targets),
+        *(f"time to {measure.target(target).replace('%', ' %')}" for target in targets),
     )
     many = len({history.seed for history in histories}) > 1
     note = "± is one standard error over seeds." if many else ""
     return Table(columns, tuple(rows), title="Results", note=note)
 
 
-def settled_accuracy(run: History) -> float:
-    """Mean test accuracy over the last tenth of the rounds."""
+def settled_value(run: History) -> float:
+    """The primary measure averaged over the last tenth of the rounds."""
     if not run.rows:
         return math.nan
-    return float(run.test_accuracy[run.round >= (1 - LAST) * run.round[-1]].mean())
+    return float(run.values(run.measure)[run.round >= (1 - LAST) * run.round[-1]].mean())
 
 
-def mean_accuracy(run: History, axis: str) -> float:
-    """Test accuracy averaged along ``rounds`` or ``time``, by the trapezoidal rule."""
-    return run.average("test_accuracy", "round" if axis == "rounds" else "time")
+def mean_value(run: History, axis: str) -> float:
+    """The primary measure averaged along ``rounds`` or ``time``, by the trapezoidal rule."""
+    return run.average(run.measure.name, "round" if axis == "rounds" else "time")
 
 
 def seen_staleness(run: History) -> float:
@@ -184,11 +190,12 @@ def provenance_rows(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _over(runs: Sequence[History], of: Callable[[History], float], digits: int = 1) -> str:
+def _over(runs: Sequence[History], of: Callable[[History], float], digits: int | None = 1) -> str:
     values = [value for run in runs if math.isfinite(value := of(run))]
     if not values:
         return "–"
-    text = f"{Estimate.from_samples(values):,.{digits}f}"
+    form = ".4g" if digits is None else f",.{digits}f"
+    text = format(Estimate.from_samples(values), form)
     return text if len(values) == len(runs) else f"{text} ({len(values)} of {len(runs)} seeds)"
 
 

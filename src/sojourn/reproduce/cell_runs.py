@@ -73,6 +73,7 @@ class CellRunner:
             {
                 **length,
                 "evaluate-every": max(1, round(rounds / size.evaluations)),
+                "refine": False,
                 "seeds": size.seeds,
                 "law": cell.law,
                 "strategy": [

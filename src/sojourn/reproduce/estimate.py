@@ -68,7 +68,7 @@ def _timed(
         values["data-dir"] = data_dir
 
     def seconds(rounds: int, spacing: int) -> float:
-        length = {"rounds": rounds, "evaluate-every": spacing}
+        length = {"rounds": rounds, "evaluate-every": spacing, "refine": False}
         experiment = experiment_from_table(Table({**values, **length}, "estimate"), Path())
         begin = time.perf_counter()
         run_cell(experiment, Cell(0, 0, 1e-6))

@@ -48,7 +48,8 @@ def check_resources(
         number, how = _expected_rounds(network, scenario, float(time or 0.0)), "about "
     else:
         number, how = float(rounds), ""
-    what, needed = f"{how}{number:,.0f} rounds", number * BYTES_PER_ROUND
+    words = f"{number:,.0f}" if number < 1e15 else f"{number:.3g}"
+    what, needed = f"{how}{words} rounds", number * BYTES_PER_ROUND
     if folder is not None:
         check_disk_for(what, needed, Path(folder), "Ask for fewer.")
     else:

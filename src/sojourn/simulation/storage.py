@@ -151,7 +151,7 @@ class ScheduleWriter:
 
 def _unwritable(path: Path, error: OSError) -> InvalidFile:
     name = str(path)
-    return InvalidFile(f"{name[:200]}: the schedule cannot be written ({error.strerror})")
+    return InvalidFile(f"{name[:200]}: the schedule cannot be written ({error.strerror or error})")
 
 
 def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:

@@ -4,14 +4,17 @@ import csv
 import io
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import read_text
 from sojourn.network import Fleet
 from sojourn.simulation.laws import Laws, ServiceLaw, Trace, as_laws
+from sojourn.types import FloatArray
 
 
 def read_laws(
@@ -51,7 +54,8 @@ def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
 
     A column ``class`` says to which class of the fleet each belongs, by name or number (from 1);
     without it all classes share the durations, and one law. Each class is rescaled so that its mean stays
-    1/mu: the trace gives the shape, the fleet the speed. A missing, negative or unreadable duration
+    1/mu: the trace gives the shape, the fleet the speed; `trace_factors` says by how much, and
+    `trace_fleet` takes the speeds from the trace. A missing, negative or unreadable duration
     raises ``InvalidFile`` with its line.
     """
     try:
@@ -80,6 +84,32 @@ def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
             whom = f" for {labels[k]}" if by_class else ""
             raise InvalidFile(f"{path}: there are no durations{whom}")
     return tuple(Trace(durations) for durations in observed)
+
+
+def trace_factors(fleet: Fleet, laws: Sequence[Trace]) -> FloatArray:
+    r"""What the durations of every class are multiplied by to have the fleet's speed.
+
+    .. math:: 1 / (\mu_k \bar d_k)
+
+    for a mean duration :math:`\bar d_k`; ``(k,)``. A factor of 1 leaves them as they were observed.
+
+    >>> trace_factors(Fleet([1.0]), [Trace([4.0, 6.0])]).tolist()
+    [0.2]
+    """
+    return np.asarray(1.0 / (fleet.service_rates * _means(fleet, laws)))
+
+
+def trace_fleet(fleet: Fleet, laws: Sequence[Trace]) -> Fleet:
+    """The fleet at the speeds in the trace: a service rate of one over the mean duration.
+
+    >>> trace_fleet(Fleet([1.0]), [Trace([4.0, 6.0])]).service_rates.tolist()
+    [0.2]
+    """
+    return Fleet(1.0 / _means(fleet, laws), fleet.counts, fleet.names)
+
+
+def _means(fleet: Fleet, laws: Sequence[Trace]) -> FloatArray:
+    return np.broadcast_to([law.mean for law in laws], (fleet.classes,))
 
 
 def _class_index(field: str, labels: list[str], where: str) -> int:

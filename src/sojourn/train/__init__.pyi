@@ -1,3 +1,4 @@
+from . import metrics as metrics
 from .data.partition import make_partition as make_partition
 from .data.sets import load_dataset as load_dataset
 from .experiment.experiment import Experiment as Experiment
@@ -6,3 +7,4 @@ from .experiment.run import run_experiment as run_experiment
 from .replay.checkpoint import Checkpoint as Checkpoint
 from .replay.problem import Problem as Problem
 from .replay.spacing import evaluation_spacing as evaluation_spacing
+from .weights import load_weights as load_weights

@@ -29,7 +29,7 @@ from sojourn.tuning.race import (
 from sojourn.tuning.setting import Setting
 
 RACE = "race.json"
-FINAL_SEEDS = 2
+FINAL_SEEDS = 3
 """Pilot seeds of the last rung."""
 FORMAT = "sojourn race 1"
 

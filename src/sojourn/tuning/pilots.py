@@ -20,7 +20,7 @@ from sojourn.train.replay.replay import Replay
 from sojourn.train.replay.state import Position
 from sojourn.tuning.race import Candidate
 
-VALIDATION = 0.1
+VALIDATION = 0.2
 """The fraction of the training samples on which pilots are judged."""
 POINTS = 32
 """Evaluations of a whole run, at times common to all candidates."""

@@ -19,7 +19,7 @@ from sojourn.provenance import provenance
 from sojourn.runfolder import RunFolder
 from sojourn.train.experiment.cells import Cell
 from sojourn.train.experiment.engines import Engine, LocalEngine
-from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.experiment import TARGETS, Experiment
 from sojourn.train.experiment.run import plan_texts, run_all, write_results
 from sojourn.tuning.answer import plan_of, sentence
 from sojourn.tuning.budget import Costs, fitted, measure, parse_duration
@@ -250,7 +250,8 @@ def _confirmed(setting: Setting, candidate: Candidate, runs: Sequence[History]) 
 
 def _targets(setting: Setting) -> tuple[float, ...]:
     wanted = () if setting.criterion.target is None else (setting.criterion.target,)
-    return tuple(sorted({*setting.experiment.targets, *wanted}))
+    given = setting.experiment.targets
+    return tuple(sorted({*(TARGETS if given is None else given), *wanted}))
 
 
 def _write(tuned: Tuned) -> None:

@@ -1,8 +1,11 @@
 """The learning problem of one seed: the same data, partition, batches and first weights for all."""
 
 import inspect
+import random
 import threading
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +18,7 @@ from sojourn.train.data.sets import Dataset, load_dataset
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import build_model
 from sojourn.train.replay.batches import check_seed
+from sojourn.train.replay.checkpoint import digest
 from sojourn.train.replay.problem import Problem
 from sojourn.types import FloatArray
 
@@ -41,12 +45,11 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
     The partition and the first weights are functions of the seed alone, from streams of their own.
     """
     check_seed(seed)
-    if experiment.problem is not None:
-        return _users_problem(experiment, experiment.problem, seed)
     key = (
         *(experiment.data, experiment.data_dir, experiment.partition),
         tuple(_service_rates(experiment).tolist()),
-        *(experiment.model, experiment.batch_size, seed),
+        *(experiment.model, experiment.batch_size, experiment.problem, experiment.folder, seed),
+        tuple(experiment.extensions.codes().items()),
     )
     if _last.key != key:
         _last.key = _last.problem = None
@@ -56,6 +59,8 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
 
 
 def _built(experiment: Experiment, seed: int) -> Problem:
+    if experiment.problem is not None:
+        return _users_problem(experiment, experiment.problem, seed)
     data = dataset(experiment.data, experiment.data_dir)
     images, labels = data.train
     held = [torch.from_numpy(indices) for indices in partition_of(experiment, data, seed).clients]
@@ -124,7 +129,7 @@ def _users_problem(experiment: Experiment, text: str, seed: int) -> Problem:
             f"problem '{text}': it must be a function of two arguments, the number of clients and a "
             f"seed ({error})"
         ) from error
-    problem = function(clients, seed)
+    problem = _seeded(function, clients, seed)
     if not isinstance(problem, Problem):
         raise InvalidInput(
             f"problem '{text}': the function must return a sojourn.train.Problem; it returned a "
@@ -134,4 +139,39 @@ def _users_problem(experiment: Experiment, text: str, seed: int) -> Problem:
         raise InvalidInput(
             f"problem '{text}': it has data for {problem.clients} clients; the fleet has {clients}"
         )
+    again = _seeded(function, clients, seed)
+    for what, one, other in zip(_PARTS, _digests(problem), _digests(again), strict=True):
+        if one != other:
+            raise InvalidInput(
+                f"problem '{text}': called twice with seed {seed} it gives different {what}, so "
+                "strategies could not be compared. PyTorch's, NumPy's and Python's own generators "
+                "are seeded before the call: let others, such as numpy.random.default_rng(seed) or "
+                "torch.Generator().manual_seed(seed), start from the seed too."
+            )
     return problem
+
+
+_PARTS = ("first weights", "training samples", "test samples")
+
+
+def _digests(problem: Problem) -> tuple[str, str, str]:
+    held = [part for samples in problem.train_sets for part in samples]
+    return digest(problem.initial_weights()), digest(*held), digest(*problem.test_set)
+
+
+def _seeded(function: Callable[[int, int], Any], clients: int, seed: int) -> Any:
+    """What the user's function returns, all generators that it may use without asking seeded.
+
+    They are put back afterwards: what is drawn elsewhere does not depend on it, nor it on that.
+    """
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    start = _stream(seed, _WEIGHTS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(start)
+        random.seed(start)
+        np.random.set_state(np.random.RandomState(start % 2**32).get_state())  # noqa: NPY002
+        try:
+            return function(clients, seed)
+        finally:
+            random.setstate(state)
+            np.random.set_state(legacy)  # noqa: NPY002

@@ -1,24 +1,30 @@
 """One run of an experiment: a strategy, a seed and a learning rate; and where it is kept."""
 
 import dataclasses
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from sojourn.history import History
 from sojourn.runfolder import RunFolder
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
+from sojourn.tensorfile import write_tensors
 from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import SMALL_MODELS, parse_model
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.checkpoint import Checkpoint
+from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.replay import replay
+from sojourn.train.replay.spacing import LEAST_ROWS, MOST_ROWS, evaluation_spacing
+from sojourn.types import FloatArray
 
 
 def threads_for(experiment: Experiment, available: int | None) -> int | None:
@@ -86,21 +92,42 @@ def run_cell(
     """
     strategy = experiment.strategies[cell.strategy]
     with ONE_AT_A_TIME, using_threads(experiment.threads):
+        problem = build_problem(experiment, cell.seed)
         history = replay(
             schedule_of(
                 experiment, strategy, cell.seed, rounds=experiment.rounds, time=experiment.time
             ),
-            build_problem(experiment, cell.seed),
+            problem,
             strategy.rule,
             learning_rate=cell.learning_rate,
             seed=cell.seed,
             evaluate_every=experiment.evaluate_every,
+            evaluate_at=evaluation_times(experiment, problem),
+            refine=experiment.refine,
+            stop_at=experiment.stop_at if cell.seed in experiment.seeds else None,
+            client_weights=problem.train_sizes if experiment.client_weights == "size" else None,
             batched=experiment.batched,
             strategy=strategy.name,
             checkpoint=checkpoint,
             progress=progress or False,
         )
-    return dataclasses.replace(history, weights=None)
+    return history if experiment.keep_weights else dataclasses.replace(history, weights=None)
+
+
+def evaluation_times(experiment: Experiment, problem: Problem) -> FloatArray | None:
+    """When all strategies are evaluated, where runs last a given time: evenly, to the end.
+
+    There are 10 to 100 times, as many as cost about a tenth of the run (see `evaluation_spacing`)
+    of a strategy in which no client ever waits: strategies and seeds that come later do not change
+    them.
+    """
+    if experiment.time is None or experiment.evaluate_every is not None:
+        return None
+    fleet = experiment.fleet
+    most = max(1, math.floor(experiment.time * float(fleet.service_rates @ fleet.counts)))
+    spacing = evaluation_spacing(most, len(problem.test_set[1]), problem.batch_size)
+    rows = min(MOST_ROWS, max(LEAST_ROWS, most // spacing))
+    return np.linspace(0.0, experiment.time, rows + 1)
 
 
 def run_and_keep(
@@ -119,15 +146,45 @@ def run_and_keep(
 
 
 def keep(experiment: Experiment, cell: Cell, folder: Path, history: History) -> None:
-    """Write the history of a finished cell."""
+    """Write the history of a finished cell, after its final weights if they are to be kept."""
+    if experiment.keep_weights:
+        problem = build_problem(experiment, cell.seed)
+        write_tensors(weights_path(experiment, cell, folder), problem.state_arrays(history.weights))
     History.write(cell_path(experiment, cell, folder), [history])
 
 
 def kept(experiment: Experiment, cell: Cell, folder: Path) -> History | None:
-    """The history of a cell that was finished before, if it was."""
+    """The history of a cell that was finished before, with its weights where these are wanted."""
     path = cell_path(experiment, cell, folder)
     found = History.read(path) if path.exists() else []
+    if experiment.keep_weights and not weights_path(experiment, cell, folder).exists():
+        return None
     return found[0] if found else None
+
+
+def set_aside_shorter(experiment: Experiment, folder: Path) -> None:
+    """Where the horizon has grown, runs that ended at the one before are to be made again.
+
+    They are kept under another name; unfinished ones begin anew.
+    """
+    for path in RunFolder(folder).cells.glob("*.jsonl"):
+        for history in History.read(path):
+            if not _whole(experiment, history):
+                path.replace(path.with_name(f"{path.name}.shorter"))
+    for path in RunFolder(folder).cells.glob("*.checkpoint"):
+        path.unlink()
+
+
+def _whole(experiment: Experiment, history: History) -> bool:
+    stop = experiment.stop_at
+    stopped = stop is not None and history.measure.reaches(history.final, stop)
+    return stopped or history.diverged_at is not None
+
+
+def weights_path(experiment: Experiment, cell: Cell, folder: Path) -> Path:
+    """Where a cell's final weights are kept."""
+    name = cell_path(experiment, cell, folder).with_suffix(".safetensors").name
+    return RunFolder(folder).weights / name
 
 
 def cell_path(experiment: Experiment, cell: Cell, folder: Path) -> Path:

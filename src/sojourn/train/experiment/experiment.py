@@ -21,9 +21,16 @@ from sojourn.train.experiment.models import parse_model
 from sojourn.train.experiment.strategy import Strategy, read_strategies, said, strategy_table
 
 FIRST_PILOT_SEED = 1_000_000
+TARGETS = (0.5, 0.8)
+"""Accuracies whose times are told where nobody asks for others."""
+CLIENT_WEIGHTS = ("equal", "size")
+_NO_MATTER = (
+    *("fleet", "data-dir", "threads", "checkpoint-seconds", "problem-digest", "keep-weights"),
+)
+"""What results do not depend on, or is compared otherwise."""
 MOST_SEEDS = 100_000
-MOST_THREADS = 1024
-LARGEST_BATCH = 10_000_000
+MOST_THREADS = 256
+LARGEST_BATCH = 1_000_000
 """Beyond these a number is a slip, and would fill the memory before anyone noticed."""
 
 
@@ -33,6 +40,9 @@ class Experiment:
 
     Either ``problem`` names a function ``(clients, seed) -> Problem``, or ``data``, ``partition``
     and ``model`` name what is built in. Runs last ``rounds`` rounds or ``time`` units of time.
+    ``targets`` and ``stop_at`` are values of the primary measure of the problem, by default
+    accuracies; without ``targets`` the times to 50 and 80 % accuracy are told. ``client_weights``
+    is ``"equal"`` or ``"size"``: whether clients count the same, or as their samples do.
     In the folder of an experiment ``threads``, ``batched`` and ``problem_digest`` are written down
     as they were found when it was begun.
 
@@ -56,8 +66,12 @@ class Experiment:
     batch_size: int = 32
     start: str = "spread"
     paired: bool = False
-    targets: tuple[float, ...] = (0.5, 0.8)
+    targets: tuple[float, ...] | None = None
+    stop_at: float | None = None
     evaluate_every: int | None = None
+    refine: bool = True
+    client_weights: str = "equal"
+    keep_weights: bool = False
     batched: bool | None = None
     threads: int | None = None
     checkpoint_seconds: float = 30.0
@@ -99,8 +113,12 @@ class Experiment:
             "paired": self.paired or None,
             "seeds": list(self.seeds),
             "pilot-seeds": len(self.pilot_seeds) or None,
-            "targets": list(self.targets),
+            "targets": None if self.targets is None else list(self.targets),
+            "stop-at": self.stop_at,
             "evaluate-every": self.evaluate_every,
+            "refine": None if self.refine else False,
+            "client-weights": None if self.client_weights == "equal" else self.client_weights,
+            "keep-weights": self.keep_weights or None,
             "batched": self.batched,
             "threads": self.threads,
             "checkpoint-seconds": self.checkpoint_seconds,
@@ -111,7 +129,7 @@ class Experiment:
     def signature(self) -> dict[str, Any]:
         """What results depend on, in plain values, to tell whether two experiments are the same."""
         table = self.to_table()
-        for key in ("fleet", "data-dir", "threads", "checkpoint-seconds", "problem-digest"):
+        for key in _NO_MATTER:
             table.pop(key, None)
         table["service rates"] = self.fleet.service_rates.tolist()
         table["counts"] = self.fleet.counts.tolist()
@@ -190,7 +208,7 @@ def _scalars(table: Table) -> dict[str, Any]:
         said(where, parse_model, given["model"])
     if not 1 <= given.get("batch-size", 1) <= LARGEST_BATCH:
         raise InvalidFile(
-            f"{where}: 'batch-size' must be between 1 and {LARGEST_BATCH}; it is "
+            f"{where}: 'batch-size' must be at least 1 and at most {LARGEST_BATCH}; it is "
             f"{given['batch-size']}"
         )
     start = table.take("start", str, default="spread")
@@ -202,7 +220,11 @@ def _scalars(table: Table) -> dict[str, Any]:
         "start": start,
         "paired": table.take("paired", bool, default=False),
         "problem_digest": table.take("problem-digest", str, default=None),
-        "targets": _targets(table),
+        "targets": _targets(table, accuracies=problem is None),
+        "stop_at": _target(table, "stop-at", accuracies=problem is None),
+        "refine": table.take("refine", bool, default=True),
+        "client_weights": _client_weights(table),
+        "keep_weights": table.take("keep-weights", bool, default=False),
         "evaluate_every": _count(table, "evaluate-every", None),
         "batched": table.take("batched", bool, default=None),
         "threads": _count(table, "threads", None, most=MOST_THREADS),
@@ -211,14 +233,34 @@ def _scalars(table: Table) -> dict[str, Any]:
     }
 
 
-def _targets(table: Table) -> tuple[float, ...]:
-    targets = table.take("targets", list, default=[0.5, 0.8])
-    for target in targets:
-        if isinstance(target, bool) or not isinstance(target, int | float) or not 0 < target <= 1:
-            raise InvalidFile(
-                f"{table.where}: 'targets' are accuracies above 0 and up to 1; {target!r} is not"
-            )
-    return tuple(float(target) for target in targets)
+def _targets(table: Table, *, accuracies: bool) -> tuple[float, ...] | None:
+    targets = table.take("targets", list, default=None)
+    if targets is None:
+        return None
+    return tuple(_checked_target(table, "targets", target, accuracies) for target in targets)
+
+
+def _target(table: Table, key: str, *, accuracies: bool) -> float | None:
+    target = table.take(key, float, default=None)
+    return None if target is None else _checked_target(table, key, target, accuracies)
+
+
+def _checked_target(table: Table, key: str, target: Any, accuracies: bool) -> float:
+    number = isinstance(target, int | float) and not isinstance(target, bool)
+    if accuracies and not (number and 0 < target <= 1):
+        raise InvalidFile(
+            f"{table.where}: '{key}' are accuracies above 0 and up to 1; {target!r} is not"
+        )
+    if not (number and math.isfinite(target)):
+        raise InvalidFile(f"{table.where}: '{key}' are numbers; {target!r} is not")
+    return float(target)
+
+
+def _client_weights(table: Table) -> str:
+    given: str = table.take("client-weights", str, default="equal")
+    if given not in CLIENT_WEIGHTS:
+        raise InvalidFile(f"{table.where}: {UnknownName('client weights', given, CLIENT_WEIGHTS)}")
+    return given
 
 
 def _seeds(table: Table) -> tuple[int, ...]:
@@ -243,9 +285,9 @@ def _pilot_seeds(count: int, final: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(seed for seed in span if seed not in final)[:count]
 
 
-def _count(table: Table, key: str, default: int | None, *, most: int | None = None) -> Any:
+def _count(table: Table, key: str, default: int | None, *, most: int = 10**18) -> Any:
     value = table.take(key, int, default=default)
-    if value is not None and most is not None and value > most:
+    if value is not None and value > most:
         raise InvalidFile(f"{table.where}: '{key}' must be at most {most}; it is {value}")
     if value is not None and value < 1:
         raise InvalidFile(f"{table.where}: '{key}' must be at least 1; it is {value}")

@@ -10,9 +10,16 @@ from sojourn.history import History
 from sojourn.progress import Progress, Silent, by_fraction
 from sojourn.provenance import provenance
 from sojourn.runfolder import RunFolder
-from sojourn.train.experiment.cells import Cell, expected_gradients, kept, threads_for
+from sojourn.train.experiment.cells import (
+    Cell,
+    expected_gradients,
+    kept,
+    set_aside_shorter,
+    threads_for,
+)
 from sojourn.train.experiment.engines import Engine
 from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.grow import check_grows
 from sojourn.train.experiment.summary import best_learning_rate, summarize, summarize_strategy
 
 
@@ -26,7 +33,10 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run everything that is not yet in ``folder``, write the results there, return the summary.
 
-    The folder is a `RunFolder`; its ``experiment.toml`` can be run again as it is. With ``resume`` finished cells are kept and interrupted ones go on from their checkpoints.
+    The folder is a `RunFolder`; its ``experiment.toml`` can be run again as it is. With ``resume``
+    finished cells are kept and interrupted ones go on from their checkpoints; the experiment may
+    then have other seeds, strategies, learning rates and targets than before, and last longer (see
+    `check_grows`). What comes of it is what one run made whole would give, to the bit.
     """
     experiment = prepare_folder(experiment, folder, engine, resume=resume)
     shown = progress or Silent()
@@ -89,21 +99,14 @@ def write_results(
 def prepare_folder(
     experiment: Experiment, folder: Path, engine: Engine, *, resume: bool
 ) -> Experiment:
-    """Make the folder, or check that it is of the same experiment.
+    """Make the folder, or check that what it holds is part of the experiment.
 
     Settles the number of threads and whether gradients are computed together, once for all runs.
     What can be wrong is looked for first, so that a mistake leaves no folder behind.
     """
     there = RunFolder(folder)
     if resume and there.begun:
-        before = Experiment.read(there.experiment_path)
-        if experiment.batched is None:
-            experiment = dataclasses.replace(experiment, batched=before.batched)
-        experiment = dataclasses.replace(experiment, threads=before.threads)
-        _check_same(before, experiment, folder)
-        if before.problem_digest is not None:
-            _check_same_problem(before, engine.look(experiment).problem_digest, folder)
-        return experiment
+        return _grown(experiment, there, engine)
     if not there.empty:
         advice = (
             f"It holds no {there.experiment_path.name} to resume."
@@ -117,12 +120,35 @@ def prepare_folder(
         experiment, batched=look.batched, problem_digest=look.problem_digest
     )
     there.cells.mkdir(parents=True, exist_ok=True)
+    _write(experiment, there)
+    return experiment
+
+
+def _write(experiment: Experiment, there: RunFolder) -> None:
     there.begin(
         experiment.to_table(),
         fleet=None if experiment.fleet_is_built_in else experiment.fleet,
         plans=plan_texts(experiment),
         extensions=experiment.extensions,
     )
+
+
+def _grown(experiment: Experiment, there: RunFolder, engine: Engine) -> Experiment:
+    """The experiment, to be gone on with in a folder that was begun with it or with part of it."""
+    before = Experiment.read(there.experiment_path)
+    if experiment.batched is None:
+        experiment = dataclasses.replace(experiment, batched=before.batched)
+    experiment = dataclasses.replace(
+        experiment, threads=before.threads, problem_digest=before.problem_digest
+    )
+    check_grows(before, experiment, there.path)
+    if before.problem_digest is not None:
+        looked = engine.look(dataclasses.replace(experiment, seeds=before.seeds))
+        _check_same_problem(before, looked.problem_digest, there.path)
+    if experiment.signature() != before.signature() or experiment.keep_weights:
+        _write(experiment, there)
+    if (experiment.time, experiment.rounds) != (before.time, before.rounds):
+        set_aside_shorter(experiment, there.path)
     return experiment
 
 
@@ -133,16 +159,6 @@ def plan_texts(experiment: Experiment) -> dict[str, str]:
         for strategy in experiment.strategies
         if strategy.plan_text is not None
     }
-
-
-def _check_same(before: Experiment, now: Experiment, folder: Path) -> None:
-    old, new = before.signature(), now.signature()
-    for key in sorted({*old, *new}):
-        if old.get(key) != new.get(key):
-            raise InvalidFile(
-                f"'{folder}' was made by another experiment: its '{key}' differs. Give another "
-                "--out for this one."
-            )
 
 
 def _check_same_problem(before: Experiment, digest: str | None, folder: Path) -> None:

@@ -24,6 +24,8 @@ from sojourn.simulation.traces import read_laws
 
 Result = TypeVar("Result")
 
+LONGEST_NAME = 150
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Strategy:
@@ -117,8 +119,14 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
         network = said(where, _routed, routing, fleet)
     if concurrency is not None:
         network = said(where, partial(replace, network, concurrency=concurrency))
+    name = table.take("name", str, default=default_name)
+    if len(name.encode()) > LONGEST_NAME:
+        raise InvalidFile(
+            f"{where}: 'name' has at most {LONGEST_NAME} bytes, because files are called after it; "
+            f"it has {len(name.encode())}"
+        )
     strategy = Strategy(
-        name=table.take("name", str, default=default_name),
+        name=name,
         routing=routing,
         network=network,
         rule=rule,

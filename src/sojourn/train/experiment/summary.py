@@ -9,31 +9,42 @@ import numpy as np
 from sojourn.dispatch import Policy
 from sojourn.estimate import Estimate
 from sojourn.history import History
+from sojourn.measure import ACCURACY
 from sojourn.network import Network
 from sojourn.rules import Rule, rule_to_table
+from sojourn.train.experiment.experiment import TARGETS
 
 Pilots = Mapping[float, Sequence[History]]
 """The pilot runs of a strategy by learning rate."""
 
 
 def pilot_score(histories: Sequence[History]) -> float:
-    """What learning rates are judged by: mean accuracy over time; minus infinity if one diverged.
+    """What learning rates are judged by: the mean over time of the primary measure, up is better.
 
-    Where there are no labels, minus the mean test loss over time.
+    So the accuracy; minus the loss where there are no labels. Minus infinity if one diverged.
     """
     if any(history.diverged_at is not None for history in histories):
         return -math.inf
-    score = float(np.mean([history.mean_accuracy for history in histories]))
-    return (
-        score
-        if math.isfinite(score)
-        else -float(np.mean([history.average("test_loss") for history in histories]))
-    )
+    score = float(np.mean([history.mean for history in histories]))
+    if not math.isfinite(score):
+        return -math.inf
+    return score if histories[0].measure.higher_is_better else -score
 
 
 def best_learning_rate(pilots: Pilots) -> float:
     """The learning rate with the best score; the smaller of equals, so the smallest if all diverged."""
     return min(pilots, key=lambda rate: (-pilot_score(pilots[rate]), rate))
+
+
+def edge_of(rate: float, rates: Sequence[float]) -> str | None:
+    """Whether the rate chosen is the ``"smallest"`` or ``"largest"`` of several.
+
+    >>> edge_of(0.1, [0.01, 0.03, 0.1])
+    'largest'
+    """
+    if len(rates) < 2:
+        return None
+    return {min(rates): "smallest", max(rates): "largest"}.get(rate)
 
 
 def summarize_strategy(
@@ -45,14 +56,18 @@ def summarize_strategy(
     law: str,
     policy: Policy,
     learning_rate: float,
-    targets: Sequence[float],
+    targets: Sequence[float] | None,
     pilots: Pilots | None = None,
 ) -> dict[str, Any]:
     """One entry of ``summary.json``. Runs that diverged are listed, and left out of the means.
 
-    There is a network only where tasks follow its routing.
+    There is a network only where tasks follow its routing. ``targets`` are of the primary measure;
+    if it is an accuracy and there are none, the usual.
     """
     good = [history for history in histories if history.diverged_at is None]
+    measure = histories[0].measure
+    if targets is None:
+        targets = TARGETS if measure == ACCURACY else ()
     return {
         "name": name,
         **({"network": network.to_table()} if policy.routes else {}),
@@ -61,6 +76,14 @@ def summarize_strategy(
         "law": law,
         "policy": policy.name,
         "learning_rate": learning_rate,
+        "learning_rate_at_edge": edge_of(learning_rate, sorted(pilots or ())),
+        "measure": {"name": measure.name, "higher_is_better": measure.higher_is_better},
+        "final": _over_seeds([history.final for history in good]),
+        "mean": _over_seeds([history.mean for history in good]),
+        "metrics": {
+            name: _over_seeds([float(h.metrics[name][-1]) for h in good])
+            for name in histories[0].metrics
+        },
         "final_accuracy": _over_seeds([history.final_accuracy for history in good]),
         "mean_accuracy": _over_seeds([history.mean_accuracy for history in good]),
         "final_loss": _over_seeds([float(h.test_loss[-1]) for h in good]),
@@ -104,7 +127,12 @@ def _time_to(histories: Sequence[History], target: float) -> dict[str, Any]:
     times = [history.time_to(target) for history in histories]
     reached = [time for time in times if math.isfinite(time)]
     everyone = reached if len(reached) == len(times) else []
-    return {**_over_seeds(everyone), "reached": len(reached)}
+    known_to = [history.resolution(target) for history in histories if everyone]
+    return {
+        **_over_seeds(everyone),
+        "reached": len(reached),
+        "resolution": max(known_to) if known_to else None,
+    }
 
 
 def _pilot_entry(rate: float, runs: Sequence[History]) -> dict[str, Any]:

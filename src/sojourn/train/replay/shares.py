@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from sojourn.errors import InvalidInput
 from sojourn.rules import Rule, Weighting
 from sojourn.types import FloatArray
 
@@ -29,3 +31,20 @@ def shares_and_divisors(schedule: "Schedule", rule: Rule) -> tuple[FloatArray, F
     place[order] = np.arange(order.size)
     realised, divisors = weighting.realised(clients[order], n)
     return realised[place[: client.size]], divisors[place[: client.size]]
+
+
+def relative_weights(client_weights: ArrayLike, clients: int) -> FloatArray:
+    r"""How often the loss of every client counts: :math:`n n_i / N`, of mean 1, shape ``(n,)``.
+
+    What is minimised is then :math:`\sum_i (n_i/N) f_i` instead of :math:`\frac1n \sum_i f_i`.
+
+    >>> relative_weights([1, 3], 2).tolist()
+    [0.5, 1.5]
+    """
+    weights = np.asarray(client_weights, dtype=np.float64)
+    if weights.shape != (clients,) or not np.all(np.isfinite(weights) & (weights > 0)):
+        raise InvalidInput(
+            f"client_weights must be {clients} positive numbers, one per client; they have shape "
+            f"{weights.shape}"
+        )
+    return np.asarray(weights / weights.mean())

@@ -1,0 +1,112 @@
+"""Strategies compared seed by seed: against SciPy, by hand, and with times that were not reached."""
+
+import csv
+import io
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sojourn.errors import InvalidInput, UnknownName
+from sojourn.history import History
+from sojourn.report.comparison import compare, to_csv, to_latex
+
+
+def run(strategy, seed, final, *, times=(0.0, 5.0, 10.0), **changes):
+    rows = len(times)
+    values = {key: [1.0] * rows for key in ("test_loss", "train_loss", "staleness")}
+    values |= {key: list(range(rows)) for key in ("round", "gradients", "updates")}
+    accuracy = np.linspace(0.1, final, rows)
+    labels = {"strategy": strategy, "seed": seed, "learning_rate": 0.1, "clock": "virtual"}
+    return History(**labels, **{**values, "time": times, "test_accuracy": accuracy, **changes})
+
+
+FIRST = [0.70, 0.74, 0.71, 0.78]
+SECOND = [0.75, 0.76, 0.77, 0.80]
+
+
+def groups():
+    return {
+        name: [run(name, seed, final) for seed, final in enumerate(finals)]
+        for name, finals in (("uniform", FIRST), ("plan_1", SECOND))
+    }
+
+
+def test_the_paired_test_is_that_of_scipy():
+    found = compare(groups())
+    reference, other = found.rows
+    assert reference.paired is None
+    theirs = stats.ttest_rel(SECOND, FIRST)
+    interval = theirs.confidence_interval()
+    assert other.paired.p == pytest.approx(theirs.pvalue, rel=1e-10)
+    assert (other.paired.low, other.paired.high) == pytest.approx(tuple(interval), rel=1e-10)
+    assert other.paired.difference == pytest.approx(0.0375)
+    assert other.final.deviation == pytest.approx(np.std(SECOND, ddof=1))
+
+
+def test_runs_are_paired_by_seed_whatever_their_order():
+    mixed = groups()
+    mixed["plan_1"] = mixed["plan_1"][::-1]
+    assert compare(mixed).rows[1].paired == compare(groups()).rows[1].paired
+
+
+def test_only_common_seeds_are_paired_and_one_tells_nothing():
+    fewer = {**groups(), "alone": [run("alone", 2, 0.9)]}
+    alone = compare(fewer).rows[2].paired
+    assert alone.seeds == 1
+    assert alone.difference == pytest.approx(0.9 - 0.71)
+    assert math.isnan(alone.p)
+
+
+def test_several_comparisons_are_corrected_as_holm_does():
+    many = groups()
+    many["third"] = [run("third", seed, f) for seed, f in enumerate([0.71, 0.73, 0.74, 0.77])]
+    _, second, third = compare(many).rows
+    small, large = sorted([second.paired.p, third.paired.p])
+    wanted = {small: min(1.0, 2 * small), large: min(1.0, max(2 * small, large))}
+    for row in (second, third):
+        assert row.paired.adjusted == pytest.approx(wanted[row.paired.p])
+
+
+def test_times_that_were_not_reached_are_longer_than_the_run():
+    runs = {"uniform": [run("uniform", s, f) for s, f in enumerate([0.9, 0.9, 0.4])]}
+    (time,) = compare(runs, [0.5]).rows[0].times
+    assert (time.reached, time.runs, time.median) == (2, 3, 5.0)
+    assert time.restricted.mean == pytest.approx((5 + 5 + 10) / 3)
+    runs = {"uniform": [run("uniform", s, f) for s, f in enumerate([0.9, 0.4, 0.4])]}
+    (time,) = compare(runs, [0.5]).rows[0].times
+    assert time.median == math.inf
+
+
+def test_diverged_runs_are_counted_and_left_out():
+    lost = groups()
+    lost["plan_1"][0] = run("plan_1", 0, 0.99, diverged_at=3)
+    row = compare(lost).rows[1]
+    assert row.diverged == 1
+    assert row.paired.seeds == 3
+    assert row.final.mean == pytest.approx(np.mean(SECOND[1:]))
+
+
+def test_csv_and_latex():
+    found = compare(groups(), [0.72, 0.9])
+    first, second = csv.DictReader(io.StringIO(to_csv(found)))
+    assert float(second["final_accuracy"]) == pytest.approx(np.mean(SECOND))
+    assert first["p"] == ""
+    assert second["time_to_0.72_reached"] == "4"
+    assert second["time_to_0.9_median"] == ""
+    latex = to_latex(found)
+    assert latex.count(r"\\") == 3
+    assert r"plan\_1 & $77.0 \pm 2.2\,\%$" in latex
+    assert r"time to 72\%" in latex
+    assert "$> 10$ (0/4)" in latex
+
+
+def test_what_cannot_be_compared():
+    with pytest.raises(UnknownName, match="plan_2"):
+        compare(groups(), reference="plan_2")
+    regression = [run("r", 0, 0.5, test_accuracy=[math.nan] * 3)]
+    with pytest.raises(InvalidInput, match="accuracy and loss cannot be compared"):
+        compare({**groups(), "r": regression})
+    with pytest.raises(InvalidInput, match="nothing to compare"):
+        compare({})

@@ -1,0 +1,33 @@
+"""Callers who check their own programs find Sojourn typed: the docs' Python and whole scripts."""
+
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def examples(path: Path) -> str:
+    """The Python in a page, one program."""
+    return "".join(one.source for one in doctest.DocTestParser().get_examples(path.read_text()))
+
+
+def test_the_python_in_the_docs_and_users_scripts_pass_mypy_strict(tmp_path):
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    programs = []
+    for page in pages:
+        if source := examples(page):
+            path = tmp_path / f"page_{page.stem.lower()}.py"
+            path.write_text(source)
+            programs.append(path)
+    assert len(programs) > 5
+    programs += sorted((ROOT / "tests" / "journeys" / "tasks").glob("*.py"))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", *map(str, programs)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,212 @@
+"""A folder that grows holds what one run made whole would hold, to the bit."""
+
+import dataclasses
+import json
+import sys
+
+import pytest
+import torch
+
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.history import History
+from sojourn.tensorfile import read_tensors, write_tensors
+from sojourn.train import load_weights
+from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.cells import Cell, run_cell
+from sojourn.train.experiment.engines import LocalEngine
+from sojourn.train.experiment.run import run_experiment
+
+from .test_experiment import made
+
+
+class Counting(LocalEngine):
+    """Keeps which cells were run."""
+
+    ran: list
+
+    def run(self, experiment, cells, folder, advance):
+        self.ran.extend(cells)
+        return super().run(experiment, cells, folder, advance)
+
+
+def grown(tmp_path, *stages):
+    """Run one stage after the other in one folder; which cells each had to run."""
+    ran = []
+    for number, changes in enumerate(stages):
+        engine = Counting()
+        object.__setattr__(engine, "ran", [])
+        experiment = made(tmp_path, **changes)
+        run_experiment(experiment, tmp_path / "grown", engine, resume=number > 0)
+        ran.append(engine.ran)
+    run_experiment(made(tmp_path, **stages[-1]), tmp_path / "whole", LocalEngine())
+    return ran
+
+
+def same(tmp_path):
+    files = [(tmp_path / name / "history.jsonl").read_bytes() for name in ("grown", "whole")]
+    summaries = [
+        json.loads((tmp_path / name / "summary.json").read_text())["strategies"]
+        for name in ("grown", "whole")
+    ]
+    return files[0] == files[1] and summaries[0] == summaries[1]
+
+
+def test_more_seeds_one_more_strategy_other_targets(tmp_path):
+    small = {"seeds": 1, "strategies": ["uniform"]}
+    large = {"seeds": 2, "strategies": ["uniform", "square-root"], "targets": [0.3]}
+    first, second = grown(tmp_path, small, large)
+    assert len(first) == 1
+    assert sorted((cell.strategy, cell.seed) for cell in second) == [(0, 1), (1, 0), (1, 1)]
+    assert same(tmp_path)
+
+
+def test_more_learning_rates(tmp_path):
+    small = {"seeds": 1, "learning-rate": [0.001, 0.01], "strategies": ["uniform"]}
+    first, second = grown(tmp_path, small, {**small, "learning-rate": [0.001, 0.01, 0.1]})
+    assert len(first) == 3
+    assert {cell.learning_rate for cell in second} == {0.1}
+    assert same(tmp_path)
+
+
+@pytest.mark.parametrize("length", [{"rounds": 60}, {"rounds": None, "time": 3.0}])
+def test_a_longer_horizon(tmp_path, length):
+    key = "time" if "time" in length else "rounds"
+    longer = {**length, key: 2 * length[key]}
+    grown(tmp_path, {"seeds": 1, **length}, {"seeds": 1, **longer})
+    assert same(tmp_path)
+    assert len(list((tmp_path / "grown/cells").glob("*.shorter"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rounds": 30}, "its 'rounds' is 60, and 30 is shorter"),
+        ({"partition": "dirichlet"}, "its 'partition' differs"),
+        ({"concurrency": 20}, "the 'concurrency' of its strategy 'uniform' differs"),
+        ({"stop-at": 0.5}, "its 'stop-at' differs"),
+        ({"rounds": None, "time": 5.0}, "differs"),
+    ],
+)
+def test_what_would_change_what_is_kept_is_refused_by_name(tmp_path, changes, message):
+    first = made(tmp_path, seeds=1)
+    run_experiment(first, tmp_path / "out", LocalEngine())
+    before = (tmp_path / "out/history.jsonl").read_bytes()
+    with pytest.raises(InvalidFile, match=message):
+        run_experiment(
+            made(tmp_path, seeds=1, **changes), tmp_path / "out", LocalEngine(), resume=True
+        )
+    assert (tmp_path / "out/history.jsonl").read_bytes() == before
+
+
+def test_final_weights_are_kept_on_request_and_load_in_one_line(tmp_path):
+    small = {"seeds": 1, "strategies": ["uniform"]}
+    run_experiment(made(tmp_path, **small), tmp_path / "out", LocalEngine())
+    assert not (tmp_path / "out/weights").exists()
+    kept = made(tmp_path, **small, **{"keep-weights": True})
+    run_experiment(kept, tmp_path / "out", LocalEngine(), resume=True)
+    (path,) = (tmp_path / "out/weights").iterdir()
+    problem = build_problem(kept, 0)
+    model = problem.trained_model(problem.initial_weights())
+    model.load_state_dict(load_weights(path))
+    (history,) = History.read(tmp_path / "out/history.jsonl")
+    x, y = problem.test_set
+    accuracy = float((model(x).argmax(1) == y).double().mean())
+    assert accuracy == pytest.approx(history.final_accuracy, abs=1e-12)
+
+
+def test_the_file_of_weights_is_what_others_read(tmp_path):
+    arrays = {
+        "a.weight": torch.randn(3, 2).numpy(),
+        "steps": torch.tensor(5).numpy(),
+        "empty": torch.zeros(0, 4, dtype=torch.float64).numpy(),
+    }
+    write_tensors(tmp_path / "w.safetensors", arrays)
+    for name, array in read_tensors(tmp_path / "w.safetensors").items():
+        assert array.dtype == arrays[name].dtype
+        assert array.shape == arrays[name].shape
+        assert (array == arrays[name]).all()
+    numpy = pytest.importorskip("safetensors.numpy")
+    theirs = numpy.load_file(tmp_path / "w.safetensors")
+    assert all((theirs[name] == array).all() for name, array in arrays.items())
+
+
+def test_half_a_file_of_weights_is_refused(tmp_path):
+    write_tensors(tmp_path / "w", {"a": torch.randn(9).numpy()})
+    (tmp_path / "half").write_bytes((tmp_path / "w").read_bytes()[:-5])
+    with pytest.raises(InvalidFile, match="not a whole safetensors file"):
+        read_tensors(tmp_path / "half")
+
+
+CARELESS = """
+import random
+import numpy as np
+import torch
+from sojourn.train import Problem
+
+def build(clients, seed, draw):
+    x = torch.randn(clients, 8, 3) + draw
+    y = (x[..., 0] > 0).long()
+    return Problem(torch.nn.Linear(3, 2), list(zip(x, y)), (x[0], y[0]), batch_size=4)
+
+def all_global(clients, seed):
+    return build(clients, seed, random.random() + np.random.rand())
+
+def unseeded(clients, seed):
+    return build(clients, seed, float(np.random.default_rng().random()))
+"""
+
+
+@pytest.fixture
+def careless(tmp_path, monkeypatch):
+    (tmp_path / "careless.py").write_text(CARELESS)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("careless", None)
+
+
+def test_a_problem_that_draws_from_global_generators_is_the_same_for_all_strategies(
+    tmp_path, careless
+):
+    experiment = made(tmp_path, problem="careless:all_global", rounds=5)
+    before = torch.random.get_rng_state()
+    first = run_cell(experiment, Cell(0, 3, 0.05))
+    torch.randn(7)
+    again = run_cell(experiment, Cell(1, 3, 0.05))
+    other = run_cell(experiment, Cell(0, 4, 0.05))
+    assert first.test_loss[0] == again.test_loss[0] != other.test_loss[0]
+    torch.random.set_rng_state(before)
+    one = build_problem(experiment, 5).initial_weights()
+    assert torch.equal(before, torch.random.get_rng_state())
+    build_problem(experiment, 6)
+    assert torch.equal(one, build_problem(experiment, 5).initial_weights())
+
+
+def test_a_problem_that_differs_when_built_twice_is_refused(tmp_path, careless):
+    with pytest.raises(InvalidInput, match="called twice with seed 0 it gives different training"):
+        build_problem(made(tmp_path, problem="careless:unseeded"), 0)
+
+
+def test_the_best_learning_rate_at_the_edge_of_the_list_is_said(tmp_path):
+    experiment = made(tmp_path, seeds=1, strategies=["uniform"], **{"learning-rate": [1e-5, 0.1]})
+    summary = run_experiment(experiment, tmp_path / "out", LocalEngine())
+    assert summary["strategies"][0]["learning_rate_at_edge"] == "largest"
+    middle = dataclasses.replace(
+        experiment,
+        strategies=(
+            dataclasses.replace(experiment.strategies[0], learning_rates=(1e-5, 0.1, 1e9)),
+        ),
+    )
+    grown = run_experiment(middle, tmp_path / "out", LocalEngine(), resume=True)
+    assert grown["strategies"][0]["learning_rate_at_edge"] is None
+
+
+def test_clients_weighted_by_size_learn_otherwise(tmp_path):
+    options = {"partition": "dirichlet", "seeds": 1}
+    equal, sized = (
+        run_cell(made(tmp_path, **options, **{"client-weights": by}), Cell(0, 0, 0.05))
+        for by in ("equal", "size")
+    )
+    assert equal.test_loss[0] == sized.test_loss[0]
+    assert equal.test_loss[-1] != sized.test_loss[-1]
+    with pytest.raises(InvalidFile, match="unknown client weights 'sizes'"):
+        made(tmp_path, **{"client-weights": "sizes"})
