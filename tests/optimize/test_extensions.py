@@ -100,7 +100,9 @@ def test_a_plan_keeps_the_objective_by_its_name(blind, tmp_path):
 
 def test_the_command_plans_for_it(blind):
     command = ["plan", "three-clusters", "--objective", "my_goals:Blind", "--concurrency", "5"]
-    result = CliRunner().invoke(app, [*command, "--rounds", "3", "--out", "plan.toml"])
+    result = CliRunner().invoke(
+        app, [*command, "--constants", "default", "--rounds", "3", "--out", "plan.toml"]
+    )
     assert result.exit_code == 0, result.output
     assert sj.Plan.read("plan.toml").objective.rounds == 3.0
 

@@ -24,7 +24,10 @@ def value(objective, routing):
 def test_three_clusters_per_time():
     solution = sj.optimize_routing(THREE, 30, PER_TIME)
     assert solution.value <= 1266.5528 * (1 + 1e-6)
-    assert solution.gradient_norm < 1e-6
+    assert (
+        min(a.gradient_norm for a in solution.attempts if a.value <= solution.value * (1 + 1e-9))
+        < 1e-6
+    )
     assert solution.is_guarantee is False
     assert sorted(solution.network.fleet.counts) == [2, 8, 10, 10]
     assert solution.network.fleet.names == ("slow", "medium", "fast, the others", "fast, 2 of 10")
@@ -116,7 +119,7 @@ def test_one_client_needs_no_search():
 
 def test_unreachable_accuracy_says_what_is_reachable():
     objective = sj.TimeToAccuracy(PAPER, 1e-4, learning_rate=0.1)
-    with pytest.raises(sj.Unreachable, match="the least that any routing attains is"):
+    with pytest.raises(sj.Unreachable, match="the least that any routing attains with 30 tasks"):
         sj.optimize_routing(THREE, 30, objective)
 
 

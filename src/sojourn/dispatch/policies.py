@@ -3,18 +3,19 @@
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from sojourn.dispatch.policy import Chooser, Policy, View
 from sojourn.errors import InvalidInput
 from sojourn.floor import duty_cycles, round_trip_rates, target_rates
-from sojourn.jackson import Analysis, analyze
-from sojourn.jackson.steady_state import Engine
 from sojourn.network import Fleet, Network
-from sojourn.neverqueue import never_queue
 from sojourn.types import FloatArray
+
+if TYPE_CHECKING:  # a server that chooses clients needs no theory, which is slow to import
+    from sojourn.jackson import Analysis
+    from sojourn.jackson.steady_state import Engine
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,9 @@ class Routed(Policy):
     def shares(self, network: Network) -> FloatArray:
         return network.client_routing
 
-    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis:
+    def analysis(self, network: Network, *, engine: "Engine" = "auto") -> "Analysis":
+        from sojourn.jackson import analyze
+
         return analyze(network, engine=engine)
 
 
@@ -63,9 +66,13 @@ class NeverQueue(Policy):
         if network.has_stations:
             rates = target_rates(network.fleet, network.concurrency)
             return network.fleet.expand(rates / float(network.fleet.counts @ rates))
+        from sojourn.neverqueue import never_queue
+
         return network.fleet.expand(never_queue(network).shares)
 
-    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis | None:
+    def analysis(self, network: Network, *, engine: "Engine" = "auto") -> "Analysis | None":
+        from sojourn.neverqueue import never_queue
+
         return None if network.has_stations else never_queue(network)
 
 

@@ -1,15 +1,17 @@
 """What a policy is: what it sees, what it remembers, what it decides."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from sojourn.errors import InvalidInput
-from sojourn.jackson import Analysis
-from sojourn.jackson.steady_state import Engine
 from sojourn.network import Network
 from sojourn.types import FloatArray
+
+if TYPE_CHECKING:
+    from sojourn.jackson import Analysis
+    from sojourn.jackson.steady_state import Engine
 
 
 class View(Protocol):
@@ -101,7 +103,7 @@ class Policy:
         """Every client's share of the completions in the long run, ``(n,)``; ``None``: unknown."""
         return None
 
-    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis | None:
+    def analysis(self, network: Network, *, engine: "Engine" = "auto") -> "Analysis | None":
         """The steady state in theory; ``None`` if there is no theory."""
         return None
 
