@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import replacing
+from sojourn.measure import ACCURACY, LOSS, Measure
 from sojourn.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ Clock = Literal["virtual", "real"]
 
 _LABELS = ("strategy", "seed", "learning_rate", "clock")
 _WHOLE = ("round", "gradients", "updates")
+_JUDGED = ("primary", "higher_is_better")
 _COLUMNS = (
     "round",
     "time",
@@ -33,6 +35,8 @@ _COLUMNS = (
     "gradients",
     "updates",
 )
+RESERVED = frozenset((*_LABELS, *_COLUMNS, *_JUDGED, "diverged_at", "accuracy", "loss"))
+"""Names that no metric may have."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,6 +48,9 @@ class History:
     the rule used (``nan`` if there were none); ``gradients`` (computed by clients) and ``updates`` (model versions made by the server)
     count from the start. ``diverged_at`` is the round in which the run became infinite, if it did:
     the rows before it are kept. ``weights`` are those at the end, and are not written to the file.
+
+    ``metrics`` are columns of the user's own by name, and ``primary`` is the `Measure` that the run
+    is judged by: unless one is given, the accuracy, or the loss where there are no labels.
     """
 
     strategy: str
@@ -61,18 +68,25 @@ class History:
     diverged_at: int | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     weights: NDArray[np.floating] | None = None
+    metrics: Mapping[str, FloatArray] = field(default_factory=dict)
+    primary: Measure | None = None
 
     def __post_init__(self) -> None:
         for name in _COLUMNS:
             kind = np.int64 if name in _WHOLE else np.float64
-            column = np.array(getattr(self, name), dtype=kind)
-            if column.ndim != 1 or column.size != np.size(self.round):
-                raise InvalidInput(
-                    f"the columns of a history must be lists of one length: round has "
-                    f"{np.size(self.round)} entries, {name} has {column.size}"
-                )
-            column.setflags(write=False)
-            object.__setattr__(self, name, column)
+            object.__setattr__(self, name, self._column(name, getattr(self, name), kind))
+        metrics = {n: self._column(n, values, np.float64) for n, values in self.metrics.items()}
+        object.__setattr__(self, "metrics", metrics)
+
+    def _column(self, name: str, values: Any, kind: type) -> NDArray[Any]:
+        column: NDArray[Any] = np.array(values, dtype=kind)
+        if column.ndim != 1 or column.size != np.size(self.round):
+            raise InvalidInput(
+                f"the columns of a history must be lists of one length: round has "
+                f"{np.size(self.round)} entries, {name} has {column.size}"
+            )
+        column.setflags(write=False)
+        return column
 
     def __repr__(self) -> str:
         about = f"{self.strategy}, seed {self.seed}, learning rate {self.learning_rate:g}"
@@ -80,11 +94,7 @@ class History:
             return f"History({about}: no rows)"
         unit = " s" if self.clock == "real" else ""
         end = f"round {self.round[-1]}, time {self.time[-1]:.4g}{unit}"
-        seen = (
-            f"test loss {self.test_loss[-1]:.3g}"
-            if math.isnan(self.final_accuracy)
-            else f"test accuracy {self.final_accuracy:.1%}"
-        )
+        seen = f"{self.measure.label} {self.measure.text(self.final)}"
         lost = "" if self.diverged_at is None else f", diverged in round {self.diverged_at}"
         return f"History({about}: {self.rows} rows to {end}, {seen}{lost})"
 
@@ -92,6 +102,35 @@ class History:
     def rows(self) -> int:
         """The number of evaluations."""
         return int(self.round.size)
+
+    @property
+    def measure(self) -> Measure:
+        """What the run is judged by."""
+        if self.primary is not None:
+            return self.primary
+        labelled = not self.rows or bool(np.isfinite(self.test_accuracy).any())
+        return ACCURACY if labelled else LOSS
+
+    def values(self, name: str | Measure) -> FloatArray:
+        """A column by name: ``accuracy``, ``loss``, a metric, or any other of the history."""
+        name = name.name if isinstance(name, Measure) else name
+        if name in self.metrics:
+            return self.metrics[name]
+        column = f"test_{name}" if name in ("accuracy", "loss") else name
+        if column not in _COLUMNS:
+            raise UnknownName("column", name, ["accuracy", "loss", *self.metrics, *_COLUMNS])
+        values: FloatArray = getattr(self, column)
+        return values
+
+    @property
+    def final(self) -> float:
+        """The primary measure at the last row."""
+        return float(self.values(self.measure)[-1]) if self.rows else math.nan
+
+    @property
+    def mean(self) -> float:
+        """The primary measure averaged over time, by the trapezoidal rule."""
+        return self.average(self.measure.name)
 
     @property
     def final_accuracy(self) -> float:
@@ -108,27 +147,49 @@ class History:
 
     def average(self, column: str, along: Literal["time", "round"] = "time") -> float:
         """A column averaged along time or rounds, by the trapezoidal rule; its end if it has no length."""
-        values, place = getattr(self, column), getattr(self, along)
+        values, place = self.values(column), getattr(self, along)
         if not self.rows:
             return math.nan
         if place[-1] <= place[0]:
             return float(values[-1])
         return float(np.trapezoid(values, place)) / float(place[-1] - place[0])
 
-    def time_to(self, accuracy: float) -> float:
-        """The time of the first row with at least this test accuracy; ``nan`` if there is none."""
-        reached = np.flatnonzero(self.test_accuracy >= accuracy)
-        return float(self.time[reached[0]]) if reached.size else math.nan
+    def time_to(self, target: float) -> float:
+        """The time of the first row at which the primary measure has come to ``target``.
+
+        For an accuracy that is the first row with at least as much, for a loss with at most as
+        much; ``nan`` if there is none. The model came to it after the row before and by this one:
+        `resolution` says how far the two are apart.
+        """
+        k = self._first_row(target)
+        return math.nan if k is None else float(self.time[k])
+
+    def resolution(self, target: float) -> float:
+        """How much earlier than `time_to` the target may have been reached: the row before is so old."""
+        k = self._first_row(target)
+        if k is None:
+            return math.nan
+        return float(self.time[k] - self.time[k - 1]) if k else 0.0
+
+    def _first_row(self, target: float) -> int | None:
+        values = self.values(self.measure)
+        good = values >= target if self.measure.higher_is_better else values <= target
+        reached = np.flatnonzero(good)
+        return int(reached[0]) if reached.size else None
 
     def to_records(self) -> list[dict[str, Any]]:
         """One dictionary per row, labels included: what ``pandas.DataFrame`` and polars take."""
         labels = {name: getattr(self, name) for name in _LABELS}
-        columns = [getattr(self, name).tolist() for name in _COLUMNS]
+        names = (*_COLUMNS, *self.metrics)
+        columns = [self.values(name).tolist() for name in names]
+        primary = self.measure
+        judged = dict(zip(_JUDGED, (primary.name, primary.higher_is_better), strict=True))
         return [
             {
                 **labels,
-                **dict(zip(_COLUMNS, values, strict=True)),
+                **dict(zip(names, values, strict=True)),
                 "diverged_at": self.diverged_at,
+                **({} if primary == ACCURACY and not self.metrics else judged),
             }
             for values in zip(*columns, strict=True)
         ]
@@ -137,7 +198,8 @@ class History:
         """The rows as a pandas ``DataFrame``; pandas is not installed with Sojourn."""
         import pandas
 
-        return pandas.DataFrame(self.to_records(), columns=[*_LABELS, *_COLUMNS, "diverged_at"])
+        columns = [*_LABELS, *_COLUMNS, *self.metrics, "diverged_at"]
+        return pandas.DataFrame(self.to_records(), columns=columns)
 
     @staticmethod
     def write(path: str | os.PathLike[str], histories: Iterable["History"]) -> None:
@@ -187,8 +249,9 @@ def _parse_row(line: str, where: str) -> dict[str, Any]:
     for name in (*_LABELS, *_COLUMNS):
         if name not in row:
             raise InvalidFile(f"{where}: there is no '{name}'. Is this a history?")
-    for name in _COLUMNS:
-        value = row[name]
+    for name, value in row.items():
+        if name in _LABELS or name in _JUDGED:
+            continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number or (value is None and name not in _WHOLE)):
             raise InvalidFile(f"{where}: '{name}' must be a number; it is {value!r}")
@@ -196,8 +259,16 @@ def _parse_row(line: str, where: str) -> dict[str, Any]:
 
 
 def _history_of(rows: list[dict[str, Any]]) -> History:
-    labels = {name: rows[0][name] for name in _LABELS}
-    columns: dict[str, Any] = {
-        name: [math.nan if row[name] is None else row[name] for row in rows] for name in _COLUMNS
-    }
-    return History(**labels, **columns, diverged_at=rows[-1].get("diverged_at"))
+    first = rows[0]
+
+    def column(name: str) -> Any:
+        return [math.nan if row.get(name) is None else row[name] for row in rows]
+
+    name = first.get("primary")
+    return History(
+        **{name: first[name] for name in _LABELS},
+        **{name: column(name) for name in _COLUMNS},
+        diverged_at=rows[-1].get("diverged_at"),
+        metrics={name: column(name) for name in first if name not in RESERVED},
+        primary=None if name is None else Measure(name, bool(first["higher_is_better"])),
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sojourn.comparison import told_apart
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.files import replacing
@@ -22,11 +23,12 @@ from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.run import plan_texts, run_all, write_results
 from sojourn.tuning.answer import sentence
 from sojourn.tuning.budget import Costs, fitted, measure
-from sojourn.tuning.confirm import LEAST_SEEDS, MOST_SEEDS, told_apart
 from sojourn.tuning.heats import Heats, Race
 from sojourn.tuning.race import LEAST_FINALISTS, SPREAD_OF_SCORE, Candidate
 from sojourn.tuning.setting import Setting
 
+LEAST_SEEDS, MOST_SEEDS = 3, 8
+"""Fresh seeds on which finalists are compared."""
 ANSWER = "tune.json"
 PLAN = "plan.toml"
 

@@ -20,10 +20,10 @@ from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.files import replacing
 from sojourn.rules import ServerState
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.state import Position, Rows, Version
+from sojourn.train.replay.state import Between, Position, Rows, Sums, Version
 from sojourn.types import Vector
 
-FORMAT = "sojourn checkpoint 2"
+FORMAT = "sojourn checkpoint 3"
 _ARRAY = "array-"
 LEAST_SECONDS_PER_WRITE = 20.0
 
@@ -81,6 +81,10 @@ class CheckpointFile:
             "numbers": dict(state.numbers),
             "live": [[d, place(v.weights), v.number] for d, v in position.live.items()],
             "rows": asdict(position.rows),
+            "between": [
+                [place(v.weights), v.round, v.version, list(v.sums)] for v in position.between
+            ],
+            "stopped": position.stopped,
         }
         stacked = np.stack([vector for _, vector in vectors.values()])
         with replacing(self.path) as temporary, temporary.open("wb") as file:
@@ -152,6 +156,11 @@ def _position(
         state=ServerState(weights, meta["version"], arrays, meta["numbers"]),
         live={d: Version(vectors[place], number) for d, place, number in meta["live"]},
         rows=Rows(**meta["rows"]),
+        between=[
+            Between(vectors[place], done, version, Sums(*sums))
+            for place, done, version, sums in meta["between"]
+        ],
+        stopped=meta["stopped"],
         round=meta["round"],
         batched=meta["batched"],
         diverged_at=meta["diverged_at"],
@@ -174,6 +183,7 @@ def problem_digest(problem: Problem) -> str:
         x[0],
         y,
         *held,
+        *((sorted(problem.metrics), problem.primary) if problem.metrics or problem.primary else ()),
     )
 
 

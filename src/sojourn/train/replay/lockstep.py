@@ -54,7 +54,7 @@ class Lockstep:
         lead = self.members[0]
         last = lead.schedule.rounds if until is None else min(until, lead.schedule.rounds)
         workers = lead.workers(batched)
-        active = [i for i, p in enumerate(positions) if p.diverged_at is None and p.round < last]
+        active = [i for i, p in enumerate(positions) if not p.over and p.round < last]
         if len({positions[i].round for i in active}) > 1:
             raise InvalidInput("members of a lockstep must stand at the same round")
         while active:
@@ -64,7 +64,7 @@ class Lockstep:
             if advance is not None:
                 advance(done)
             active = [
-                i for i in active if positions[i].diverged_at is None and positions[i].round < last
+                i for i in active if not positions[i].over and positions[i].round < last
             ]
         return workers.batched
 

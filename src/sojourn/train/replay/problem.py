@@ -1,9 +1,9 @@
 """What is learned: a model, every client's samples, a test set and a loss."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -13,13 +13,26 @@ from torch.nn import functional
 
 from sojourn.checks import check_number
 from sojourn.errors import InvalidInput
+from sojourn.history import RESERVED
+from sojourn.measure import check_primary
+from sojourn.train.replay.accuracy import Count, Counted, accuracy_of
 from sojourn.train.replay.batches import Batches
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Augment: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
+Metric: TypeAlias = Callable[[Tensor, Tensor], float]
+"""From all outputs on the test set, and its labels, to a number."""
 
 EVALUATION_CHUNK = 1000
+
+
+class Measures(NamedTuple):
+    """How good weights are on the test set; the accuracy is ``nan`` where there is none."""
+
+    loss: float
+    accuracy: float
+    metrics: dict[str, float]
 
 
 class Problem:
@@ -29,6 +42,12 @@ class Problem:
     starting point, and it is copied, never changed. ``train_sets`` has a pair of tensors ``(x, y)``
     per client, ``test_set`` is one such pair; ``loss(model(x), y)`` is the mean loss of a batch.
     ``augment(x, generator)`` changes a batch at random before it is used.
+
+    Accuracy is counted for classes (also one per place of a sequence, wherever the loss wants the
+    scores), for one-hot classes, and for yes and no (one output or several, logits or
+    probabilities). ``metrics`` are functions of your own, ``metric(outputs, y)`` on the whole test
+    set, such as those in `sojourn.train.metrics`; ``primary`` names the one, or ``accuracy`` or
+    ``loss``, that runs are judged by: targets, learning rates, tables and figures go by it.
 
     Weights and gradients are flat vectors of all trainable parameters, in the order of
     ``model.parameters()``. Batches, augmentation and dropout are functions of ``(seed, client,
@@ -53,6 +72,9 @@ class Problem:
         *,
         batch_size: int = 32,
         augment: Augment | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        primary: str | None = None,
+        higher_is_better: bool = True,
     ) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise InvalidInput(f"batch_size must be a whole number of at least 1: {batch_size!r}")
@@ -61,7 +83,12 @@ class Problem:
         for client, samples in enumerate(train_sets):
             _check_samples(f"the train set of client {client}", samples)
         _check_samples("the test set", test_set)
+        _check_no_parameter_hooks(model)
         self._model = copy.deepcopy(model)
+        self.metrics = _checked_metrics(metrics or {})
+        self.primary = (
+            None if primary is None else check_primary(primary, self.metrics, higher_is_better)
+        )
         self._sizes = [len(y) for _, y in train_sets]
         self._x = torch.cat([x for x, _ in train_sets])
         self._y = torch.cat([y for _, y in train_sets])
@@ -72,6 +99,7 @@ class Problem:
         self._batches: Batches | None = None
         self._flatten()
         self.stochastic = self._probe()
+        self._count = self._probe_accuracy()
 
     def __repr__(self) -> str:
         return (
@@ -89,6 +117,11 @@ class Problem:
     def dimension(self) -> int:
         """The number of trainable parameters."""
         return self._initial.numel()
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there is an accuracy."""
+        return self._count is not None
 
     @property
     def train_sizes(self) -> list[int]:
@@ -250,28 +283,40 @@ class Problem:
         return total / steps, local - sent
 
     def evaluate(self, weights: Any) -> tuple[float, float]:
-        """Mean loss and accuracy on the test set; the accuracy is ``nan`` if ``y`` is no class."""
+        """Mean loss and accuracy on the test set; the accuracy is ``nan`` where there is none."""
+        return self.measures(weights)[:2]
+
+    def measures(self, weights: Any) -> Measures:
+        """Loss, accuracy and metrics on the test set."""
         x, y = self.test_set
-        labelled = not y.is_floating_point()
         self._set(weights, training=False)
-        total, correct = 0.0, 0
+        total, right, counted = 0.0, 0, 0
+        seen: list[Tensor] = []
         with torch.no_grad():
             chunks = torch.split(x, EVALUATION_CHUNK), torch.split(y, EVALUATION_CHUNK)
             for chunk, wanted in zip(*chunks, strict=True):
                 outputs = self._outputs(chunk)
                 total += self.loss(outputs, wanted).item() * len(wanted)
-                if labelled:
-                    correct += int((outputs.argmax(dim=1) == wanted).sum())
-        return total / len(y), correct / y.numel() if labelled else float("nan")
+                more, of = self._counted(outputs, wanted)
+                right, counted = right + more, counted + of
+                if self.metrics:
+                    seen.append(outputs)
+            whole = torch.cat(seen) if seen else None
+            found = {name: float(metric(whole, y)) for name, metric in self.metrics.items()}  # type: ignore[arg-type]
+        return Measures(total / len(y), right / counted if counted else float("nan"), found)
+
+    def _counted(self, outputs: Tensor, y: Tensor) -> Counted:
+        return (0, 0) if self._count is None else self._count(outputs, y)
 
     def __getstate__(self) -> dict[str, Any]:
-        scratch = ("_flat_array", "_gradient_array", "_steps")
+        scratch = ("_flat_array", "_gradient_array", "_steps", "_count")
         state = {k: v for k, v in self.__dict__.items() if k not in scratch}
         return {**state, "_model": self.trained_model(self._initial), "_batches": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._flatten()
+        self._count = self._probe_accuracy()
 
     def _flatten(self) -> None:
         """Make the model's parameters views of one flat vector, and their gradients of another."""
@@ -322,6 +367,21 @@ class Problem:
                     f"shape {tuple(loss.shape)} and is {loss.dtype}"
                 )
             return not torch.equal(before, torch.random.get_rng_state())
+
+    def _probe_accuracy(self) -> Count | None:
+        """How right answers are counted; also that the test set can be evaluated."""
+        x, y = (part[: self.batch_size] for part in self.test_set)
+        self._set(self._initial, training=False)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            try:
+                outputs = self._outputs(x)
+                self.loss(outputs, y)
+                return accuracy_of(self.loss, outputs, y, self.test_set[1])
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
+                raise InvalidInput(
+                    f"the model and the loss cannot take samples of the test set, x "
+                    f"{tuple(x.shape)} {x.dtype} and y {tuple(y.shape)} {y.dtype}: {error}"
+                ) from error
 
     def _outputs(self, x: Tensor) -> Tensor:
         for step in self._steps:
@@ -387,6 +447,31 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
     finally:
         torch.random.set_rng_state(before)
+
+
+def _check_no_parameter_hooks(model: nn.Module) -> None:
+    """A copy of a parameter loses its hooks, so training would silently go without them."""
+    for name, parameter in model.named_parameters():
+        late = getattr(parameter, "_post_accumulate_grad_hooks", None)
+        if parameter._backward_hooks or late:
+            raise InvalidInput(
+                f"the model's parameter '{name}' has a hook, which training would not call: "
+                "gradients are computed on copies, often together. Remove it, and do what it does "
+                'in the loss or in the rule (server = { name = "plain", clip = 1.0 } clips, '
+                "weight-decay decays)."
+            )
+
+
+def _checked_metrics(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    for name, metric in metrics.items():
+        if not name.isidentifier() or name in RESERVED:
+            raise InvalidInput(
+                f"a metric cannot be called {name!r}: take a name like those in Python that no "
+                "column of a history has"
+            )
+        if not callable(metric):
+            raise InvalidInput(f"the metric {name} must be a function (outputs, y) -> number")
+    return dict(metrics)
 
 
 def _check_samples(what: str, samples: Samples) -> None:

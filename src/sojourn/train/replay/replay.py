@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,10 @@ from sojourn.train.replay.gradients import (
     Workers,
     stacked_gradients,
 )
-from sojourn.train.replay.problem import Problem
+from sojourn.train.replay.leaps import Leaps, measure_of
+from sojourn.train.replay.problem import Measures, Problem
 from sojourn.train.replay.shares import shares_and_divisors
-from sojourn.train.replay.state import Position, Version, last_uses, run_end
+from sojourn.train.replay.state import Between, Position, Rows, Sums, Version, last_uses, run_end
 
 if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
@@ -52,6 +53,9 @@ def replay(
     seed: int,
     evaluate_every: int | None = None,
     evaluate_at: ArrayLike | None = None,
+    refine: bool = False,
+    stop_at: float | None = None,
+    client_weights: ArrayLike | None = None,
     batched: bool | None = None,
     strategy: str | None = None,
     progress: bool | Advance = False,
@@ -65,7 +69,13 @@ def replay(
 
     ``evaluate_every`` is the number of rounds between rows; by default, as `evaluation_spacing`
     says. ``evaluate_at`` gives the times of the rows instead, so that strategies of different
-    throughput are seen at the same times. ``batched`` computes independent gradients together (``True``), one by one (``False``), or
+    throughput are seen at the same times. With ``refine`` there are rows between these wherever the
+    primary measure leaps to a new best (see `Leaps`), so that the time to a target hardly depends
+    on where rows were asked for. ``stop_at`` ends the run at the first row that reaches this value
+    of the primary measure. ``client_weights`` say how much every client's loss counts, of mean 1
+    (or any scale); by default all count the same.
+
+    ``batched`` computes independent gradients together (``True``), one by one (``False``), or
     whichever is faster on the first runs (``None``): the same up to rounding, and the choice is
     kept in the provenance. ``progress`` shows a bar on a terminal, or is called with the rounds
     done and in all. ``checkpoint`` is a file to keep the run in, and to go on from if it exists: a
@@ -78,8 +88,15 @@ def replay(
     """
     _check(schedule, problem, rule, learning_rate, evaluate_every)
     learning_rate = float(learning_rate)
-    run = Replay(schedule, problem, rule, learning_rate=learning_rate, seed=check_seed(seed))
-    run.evaluate(every=evaluate_every, at=evaluate_at)
+    run = Replay(
+        schedule,
+        problem,
+        rule,
+        learning_rate=learning_rate,
+        seed=check_seed(seed),
+        client_weights=client_weights,
+    )
+    run.evaluate(every=evaluate_every, at=evaluate_at, refine=refine, stop_at=stop_at)
     about = _about(run)
     file = _checkpoint_file(checkpoint, run, batched)
     position = (file.read() if file else None) or run.beginning(batched)
@@ -120,6 +137,7 @@ class Replay:
         *,
         learning_rate: float,
         seed: int,
+        client_weights: ArrayLike | None = None,
     ) -> None:
         self.schedule, self.problem, self.rule = schedule, problem, rule
         self.learning_rate, self.seed = learning_rate, seed
@@ -129,10 +147,21 @@ class Replay:
         self._dispatched = np.asarray(schedule.dispatched)
         self._ordinals = task_ordinals(np.asarray(schedule.client))
         self._last_uses = last_uses(self._dispatched)
-        self._shares, self._divisors = shares_and_divisors(schedule, rule)
+        self._shares, self._divisors = shares_and_divisors(schedule, rule, client_weights)
+        self._client_weights = client_weights
 
-    def evaluate(self, *, every: int | None = None, at: ArrayLike | None = None) -> None:
-        """Evaluate after every so many rounds (and at both ends), or at these times."""
+    def evaluate(
+        self,
+        *,
+        every: int | None = None,
+        at: ArrayLike | None = None,
+        refine: bool = False,
+        stop_at: float | None = None,
+    ) -> None:
+        """Evaluate after every so many rounds (and at both ends), or at these times.
+
+        With ``refine`` also in between where there is a leap; ``stop_at`` ends the run there.
+        """
         if at is not None:
             times = np.unique(np.asarray(at, dtype=np.float64))
             rounds = np.searchsorted(self.schedule.time, times, side="right")
@@ -147,6 +176,8 @@ class Replay:
         self._marks: dict[int, list[float]] = {}
         for done, when in zip(rounds.tolist(), times.tolist(), strict=True):
             self._marks.setdefault(done, []).append(when)
+        self._leaps = Leaps(self.problem, sorted(self._marks)) if refine else None
+        self._stop_at = stop_at
 
     def beginning(self, batched: bool | None) -> Position:
         """The position before the first completion."""
@@ -163,6 +194,8 @@ class Replay:
             learning_rate=self.learning_rate,
             clock="virtual",
             **position.rows.columns,
+            metrics=position.rows.metrics,
+            primary=self.problem.primary,
             diverged_at=position.diverged_at,
             weights=position.state.weights,
             provenance=origin,
@@ -172,7 +205,7 @@ class Replay:
         """Whether to compute gradients together: measured on a few rounds, which are thrown away."""
         position = self._start(None)
         workers, limit = self.workers(None), self.longest_run
-        self._marks = {}
+        self._marks, self._leaps = {}, None
         last = self._rounds - 1
         while workers.batched is None and position.round < last and position.diverged_at is None:
             end = self.next_end(position, workers.longest_run(limit))
@@ -194,7 +227,11 @@ class Replay:
             "rule": digest(rule_to_table(self.rule)),
             "learning rate": digest(float(self.learning_rate)),
             "seed": digest(self.seed),
-            "spacing of evaluations": digest(self.spacing),
+            "spacing of evaluations": digest(self.spacing, self._leaps is not None),
+            "target to stop at": digest(self._stop_at),
+            "client weights": digest(
+                None if self._client_weights is None else np.asarray(self._client_weights)
+            ),
         }
 
     def run(
@@ -211,7 +248,7 @@ class Replay:
         begun, rounds = position.round, self._rounds
         last = rounds if until is None else min(until, rounds)
         next_progress = 0.0
-        while position.round < last and position.diverged_at is None:
+        while position.round < last and not position.over:
             end = self.next_end(position, workers.longest_run(limit), last)
             settled = position.batched is not None
             self.apply(position, end, workers.results(self.tasks(position, end)))
@@ -296,8 +333,11 @@ class Replay:
                 del live[sent_at[i]]
             if done in self._marks:
                 self._evaluate(position)
-                if position.diverged_at is not None:
+                if position.over:
                     return
+            elif self._leaps is not None and done in self._leaps.rounds:
+                kept = Between(state.weights, done, state.version, rows.sums)
+                position.between.append(kept)
 
     def _progress(self, done: int) -> float:
         """The fraction of the run that is over after ``done`` rounds, in time if that was given."""
@@ -307,20 +347,57 @@ class Replay:
         return min(1.0, float(self.schedule.time[done]) / horizon)
 
     def _evaluate(self, position: Position) -> None:
-        done = position.round
-        loss, accuracy = self.problem.evaluate(position.state.weights)
-        if not math.isfinite(loss):
+        """Close the rows of this round: those between the last and this one first, if it leaps."""
+        done, rows, before = position.round, position.rows, Sums()
+        found = self.problem.measures(position.state.weights)
+        if not math.isfinite(found.loss):
             position.diverged_at = done
             return
-        for when in self._marks[done]:
-            position.rows.add(
+        if self._leaps is not None:
+            for kept, seen in self._leaps.between(position, found):
+                when = [float(self.schedule.time[kept.round - 1])]
+                self._add(rows, kept.round, kept.version, when, kept.sums.since(before), seen)
+                before = kept.sums
+        version, whens = position.state.version, self._marks[done]
+        self._add(rows, done, version, whens, rows.sums.since(before), found)
+        position.between.clear()
+        rows.begin_anew()
+        if self._stop_at is not None:
+            position.stopped = self._reached(rows)
+
+    def _add(
+        self,
+        rows: Rows,
+        done: int,
+        version: int,
+        whens: Sequence[float],
+        sums: Sums,
+        found: Measures,
+    ) -> None:
+        for when in whens:
+            rows.add(
+                sums,
+                found.metrics,
                 round=done,
                 time=when,
-                test_loss=loss,
-                test_accuracy=accuracy,
+                test_loss=found.loss,
+                test_accuracy=found.accuracy,
                 gradients=done * self.rule.local_steps,
-                updates=position.state.version,
+                updates=version,
             )
+            sums = Sums()
+
+    def _reached(self, rows: Rows) -> bool:
+        """Whether the target has been reached by any row; rows after the first such are dropped."""
+        assert self._stop_at is not None
+        measure = measure_of(self.problem)
+        column = rows.metrics.get(measure.name) or rows.columns[f"test_{measure.name}"]
+        first = next((k for k, v in enumerate(column) if measure.reaches(v, self._stop_at)), None)
+        if first is None:
+            return False
+        for values in (*rows.columns.values(), *rows.metrics.values()):
+            del values[first + 1 :]
+        return True
 
     def workers(self, batched: bool | None) -> Workers:
         """Who computes the results of tasks: together (``True``), one by one, or as is faster."""

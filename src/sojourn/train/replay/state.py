@@ -1,6 +1,7 @@
 """Where a run stands, and what its schedule says in advance about the tasks to come."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +17,28 @@ class Version(NamedTuple):
 
     weights: Vector
     number: int
+
+
+class Sums(NamedTuple):
+    """What was seen since the last row: tasks, their losses, those used, their staleness."""
+
+    tasks: int = 0
+    loss: float = 0.0
+    used: int = 0
+    staleness: int = 0
+
+    def since(self, before: "Sums") -> "Sums":
+        """What was seen after ``before``."""
+        return Sums(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+class Between(NamedTuple):
+    """A version of the weights between two rows, kept in case one wants to see it."""
+
+    weights: Vector
+    round: int
+    version: int
+    sums: Sums
 
 
 @dataclass
@@ -34,18 +57,29 @@ class Rows:
             "updates": [],
         }
     )
+    metrics: dict[str, list[float]] = field(default_factory=dict)
     tasks: int = 0
     loss: float = 0.0
     used: int = 0
     staleness: int = 0
 
-    def add(self, **row: Any) -> None:
-        """Close a row; what it does not give is the mean over the tasks since the row before."""
-        row["train_loss"] = self.loss / self.tasks if self.tasks else math.nan
-        row["staleness"] = self.staleness / self.used if self.used else math.nan
+    @property
+    def sums(self) -> Sums:
+        """What was seen since the last row."""
+        return Sums(self.tasks, self.loss, self.used, self.staleness)
+
+    def add(self, sums: Sums, metrics: Mapping[str, float], **row: Any) -> None:
+        """Close a row; losses and staleness are means over the tasks in ``sums``."""
+        row["train_loss"] = sums.loss / sums.tasks if sums.tasks else math.nan
+        row["staleness"] = sums.staleness / sums.used if sums.used else math.nan
         for name, column in self.columns.items():
             column.append(row[name])
-        self.tasks, self.loss, self.used, self.staleness = 0, 0.0, 0, 0
+        for name, value in metrics.items():
+            self.metrics.setdefault(name, []).append(value)
+
+    def begin_anew(self) -> None:
+        """From here on sums are of the next row."""
+        self.tasks, self.loss, self.used, self.staleness = Sums()
 
 
 @dataclass
@@ -53,7 +87,8 @@ class Position:
     """A run after ``round`` completions.
 
     ``live`` holds the weights of tasks in flight by the number of completions at their dispatch;
-    ``batched`` is whether gradients are computed together, once that is settled.
+    ``batched`` is whether gradients are computed together, once that is settled; ``between`` are
+    versions since the last row; ``stopped`` says that a target has ended the run.
     """
 
     state: ServerState
@@ -62,6 +97,13 @@ class Position:
     round: int = 0
     batched: bool | None = None
     diverged_at: int | None = None
+    between: list[Between] = field(default_factory=list)
+    stopped: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the run ends before its schedule."""
+        return self.stopped or self.diverged_at is not None
 
 
 def last_uses(dispatched: NDArray[np.integer]) -> IntArray:
