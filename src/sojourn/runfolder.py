@@ -8,13 +8,14 @@
     cells/            one history per finished run of an experiment
     history.jsonl     the histories of all final runs
     summary.json      means over seeds, networks, provenance
+    tune.json         of a tuning: its answer, the race, what it cost
     weights.npy       the final weights of a deployment
 """
 
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,14 @@ class Run:
     experiment: Mapping[str, Any]
     summary: Mapping[str, Any]
     networks: Mapping[str, Network]
+    tuning: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+
+    @property
+    def horizon(self) -> float | None:
+        """The virtual time that runs were given; ``None`` where they were given rounds."""
+        time = self.experiment.get("time")
+        return float(time) if isinstance(time, int | float) else None
 
     @property
     def targets(self) -> list[float]:
@@ -70,6 +79,11 @@ class RunFolder:
     def summary_path(self) -> Path:
         """What the runs amount to."""
         return self.path / "summary.json"
+
+    @property
+    def tuning_path(self) -> Path:
+        """What a tuning answered."""
+        return self.path / "tune.json"
 
     @property
     def cells(self) -> Path:
@@ -149,16 +163,12 @@ class RunFolder:
     @property
     def summary(self) -> Mapping[str, Any]:
         """What the runs amount to; empty where there is no summary yet."""
-        path = self.summary_path
-        if not path.is_file():
-            return {}
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise InvalidFile(f"{path}: not valid JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise InvalidFile(f"{path}: must be a JSON object")
-        return values
+        return _object_in(self.summary_path)
+
+    @property
+    def tuning(self) -> Mapping[str, Any]:
+        """What a tuning answered; empty where there was none."""
+        return _object_in(self.tuning_path)
 
     @property
     def plans(self) -> dict[str, Path]:
@@ -188,4 +198,18 @@ class RunFolder:
             experiment=self.experiment,
             summary=summary,
             networks=self.networks(summary),
+            tuning=self.tuning,
+            path=self.path,
         )
+
+
+def _object_in(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InvalidFile(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise InvalidFile(f"{path}: must be a JSON object")
+    return values

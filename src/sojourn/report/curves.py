@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sojourn.history import History
+from sojourn.measure import ACCURACY, LOSS, Measure
 from sojourn.report.figure import Figure, Series, View
+from sojourn.report.outcomes import by_strategy, final, final_text, finished
 from sojourn.types import FloatArray
 
 POINTS = 160
@@ -13,14 +15,6 @@ POINTS = 160
 Label = Callable[[str], str]
 """What a person reads for the name of a strategy."""
 
-_METRICS = (
-    ("accuracy", "test_accuracy", "test accuracy"),
-    ("loss", "test_loss", "test loss"),
-)
-_AXES = {
-    "rounds": "rounds",
-    "time": "virtual time",
-}
 
 
 def learning_figure(
@@ -31,35 +25,60 @@ def learning_figure(
     axis: str = "time",
     label: Label = str,
     caption: str = "",
+    horizon: float | None = None,
 ) -> Figure:
-    """Accuracy and loss against rounds and time, the view against ``axis`` first; ``label`` names curves."""
-    axes = [axis, *(other for other in _AXES if other != axis)]
+    """What runs are judged by, and what else was measured, against rounds and time.
+
+    The view against ``axis`` comes first; ``label`` names curves. Runs that were given a ``horizon``
+    in time are drawn up to it.
+    """
+    axes = [axis, *(other for other in ("rounds", "time") if other != axis)]
     views = tuple(
-        _view(histories, metric, column, y_label, axis=along, label=label)
-        for metric, column, y_label in _METRICS
+        _view(histories, measure, axis=along, label=label, horizon=horizon)
+        for measure in measures(histories)
         for along in axes
     )
     return Figure(name, title, _in_words(histories, label), views, caption)
 
 
-def strategies(histories: Sequence[History]) -> list[str]:
-    """The strategies of the runs, in the order in which they first appear."""
-    return list(dict.fromkeys(history.strategy for history in histories))
+def measures(histories: Sequence[History]) -> list[Measure]:
+    """What was measured on the test set: what the runs are judged by first."""
+    primary = histories[0].measure
+    known = [primary, ACCURACY, LOSS]
+    known += [Measure(name) for run in histories for name in run.metrics if name != primary.name]
+    return [
+        measure
+        for measure in dict.fromkeys(known)
+        if measure == primary
+        or any(np.isfinite(h.values(measure)).any() for h in histories if _has(h, measure))
+    ]
+
+
+def _has(history: History, measure: Measure) -> bool:
+    return measure in (ACCURACY, LOSS) or measure.name in history.metrics
 
 
 def mean_and_deviation(
-    runs: Sequence[History], column: str, *, axis: str
+    runs: Sequence[History],
+    column: str,
+    *,
+    axis: str,
+    horizon: float | None = None,
+    log: bool = False,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Grid, mean and standard deviation over runs of ``column`` along ``rounds`` or ``time``.
 
-    Between evaluations a run is interpolated linearly. The grid ends where the first run ends, so
-    that every point is a mean over all runs.
+    Between evaluations a run is interpolated linearly, and after its last one it is held, up to the
+    ``horizon`` or the end of the longest: so the last point is the mean of the ends. With ``log`` the
+    deviation is that of the logarithms.
     """
     along = "round" if axis == "rounds" else "time"
-    kept = [(getattr(run, along), getattr(run, column)) for run in runs if run.rows]
+    kept = [(getattr(run, along), run.values(column)) for run in runs if run.rows]
     if not kept:
         return np.empty(0), np.empty(0), np.empty(0)
-    end = min(float(x[-1]) for x, _ in kept)
+    end = max(float(x[-1]) for x, _ in kept)
+    if horizon is not None and axis == "time":
+        end = max(end, horizon)
     start = max(float(x[0]) for x, _ in kept)
     longest = max(kept, key=lambda pair: pair[0].size)[0]
     if axis == "rounds" and all(np.array_equal(x, longest) for x, _ in kept):
@@ -69,27 +88,32 @@ def mean_and_deviation(
     else:
         grid = np.linspace(start, end, min(POINTS, max(2, longest.size)))
     values = np.stack([np.interp(grid, x, y) for x, y in kept])
-    deviation = values.std(axis=0, ddof=1) if len(kept) > 1 else np.zeros(grid.size)
+    spread = np.log(np.maximum(values, np.finfo(np.float64).tiny)) if log else values
+    deviation = spread.std(axis=0, ddof=1) if len(kept) > 1 else np.zeros(grid.size)
     return grid, values.mean(axis=0), deviation
 
 
 def _view(
     histories: Sequence[History],
-    metric: str,
-    column: str,
-    y_label: str,
+    measure: Measure,
     *,
     axis: str,
     label: Label,
+    horizon: float | None,
 ) -> View:
+    log = measure == LOSS
     series = []
-    for strategy in strategies(histories):
-        runs = [history for history in histories if history.strategy == strategy]
-        grid, mean, deviation = mean_and_deviation(runs, column, axis=axis)
+    for strategy, runs in by_strategy(histories).items():
+        shown = [run for run in finished(runs) if _has(run, measure)] or [
+            run for run in runs if _has(run, measure)
+        ]
+        grid, mean, deviation = mean_and_deviation(
+            shown, measure.name, axis=axis, horizon=horizon, log=log
+        )
         low, high = mean - deviation, mean + deviation
-        if metric == "loss":
-            low = np.maximum(low, mean / 10.0)
-        banded = len(runs) > 1
+        if log:
+            low, high = mean * np.exp(-deviation), mean * np.exp(deviation)
+        banded = len(shown) > 1
         series.append(
             Series(
                 strategy,
@@ -101,24 +125,30 @@ def _view(
             )
         )
     real = any(history.clock == "real" for history in histories)
-    x_label = "seconds" if axis == "time" and real else _AXES[axis]
+    time = "time (seconds)" if real else "time (virtual units)"
     return View(
-        x_label,
-        y_label,
+        time if axis == "time" else "rounds (completed tasks)",
+        measure.label,
         tuple(series),
-        metric=metric,
+        metric=measure.name,
         axis=axis,
-        log_y=metric == "loss",
-        percent=metric == "accuracy",
+        log_y=log,
+        percent=measure.percent,
     )
 
 
 def _in_words(histories: Sequence[History], label: Label) -> str:
+    measure = histories[0].measure
+    sign = -1.0 if measure.higher_is_better else 1.0
     ends = []
-    for strategy in strategies(histories):
-        runs = [history for history in histories if history.strategy == strategy]
-        final = float(np.mean([run.final_accuracy for run in runs]))
+    for strategy, runs in by_strategy(histories).items():
         rounds = float(np.mean([run.round[-1] for run in runs if run.rows] or [0]))
-        ends.append((final, f"{label(strategy)} {final:.1%} after {rounds:,.0f} rounds"))
-    ends.sort(key=lambda pair: -pair[0])
-    return "Test accuracy at the end, best first: " + "; ".join(text for _, text in ends) + "."
+        mean = float(final(runs, measure).mean)
+        text = f"{label(strategy)} {final_text(runs, measure)} after {rounds:,.0f} rounds"
+        ends.append((sign * mean if np.isfinite(mean) else np.inf, text))
+    ends.sort(key=lambda pair: pair[0])
+    return (
+        f"{measure.label.capitalize()} at the end, best first: "
+        + "; ".join(text for _, text in ends)
+        + "."
+    )

@@ -12,7 +12,8 @@ from sojourn.errors import InvalidFile
 from sojourn.report.palette import Ink
 from sojourn.types import FloatArray
 
-Kind = Literal["line", "points", "bars"]
+Kind = Literal["line", "track", "points", "bars"]
+"""A curve, a curve through marked points, points alone, bars."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,11 +24,15 @@ from sojourn.train.experiment.run import plan_texts, run_all, write_results
 from sojourn.tuning.answer import sentence
 from sojourn.tuning.budget import Costs, fitted, measure
 from sojourn.tuning.heats import Heats, Race
-from sojourn.tuning.race import LEAST_FINALISTS, SPREAD_OF_SCORE, Candidate
+from sojourn.tuning.race import (
+    LEAST_FINALISTS,
+    LEAST_SEEDS,
+    MOST_SEEDS,
+    SPREAD_OF_SCORE,
+    Candidate,
+)
 from sojourn.tuning.setting import Setting
 
-LEAST_SEEDS, MOST_SEEDS = 3, 8
-"""Fresh seeds on which finalists are compared."""
 ANSWER = "tune.json"
 PLAN = "plan.toml"
 
