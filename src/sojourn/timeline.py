@@ -21,9 +21,11 @@ LIGHT = ("#bfdcec", "#8cc0dd", "#559fc9", "#2c78ab", "#164f7d", "#08263f")
 DARK = ("#24455c", "#2f6586", "#4289b3", "#6cb0d8", "#a3d2ee", "#e6f4fd")
 QUEUE = ("#c2410c", "#ff9b5c")
 MOST_ROWS = 60
+LOOK_AHEAD = 8.0
+"""How much longer than shown is simulated, so that tasks begun in the picture are seen to end."""
 TASKS_EACH = 12
 """Tasks per client on average that a picture shows unless told otherwise."""
-_LEFT, _TOP, _BOTTOM, _LEGEND, _GAP = 74.0, 26.0, 36.0, 26.0, 34.0
+_LEFT, _TOP, _BOTTOM, _LEGEND, _GAP, _LETTER = 74.0, 26.0, 46.0, 18.0, 34.0, 7.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,27 +131,27 @@ class Timeline:
 
     def longest_queue(self) -> int:
         """The most tasks that wait at one client at one time."""
-        return max((int(count.max()) for _, _, count in self._queues()), default=0)
+        return max((int(count.max()) for _, _, count in self.queues()), default=0)
 
     def rows(self) -> list[int]:
         """The clients that are drawn: all, or evenly chosen ones where there are many."""
         if self.clients <= MOST_ROWS:
             return list(range(self.clients))
-        return np.linspace(0, self.clients - 1, MOST_ROWS).round().astype(int).tolist()
+        return [round(place) for place in np.linspace(0, self.clients - 1, MOST_ROWS).tolist()]
 
     def levels(self) -> IntArray:
         """The shade of every task, from 0; -1 where the staleness is not known."""
         shades = np.searchsorted(EDGES, self.staleness, side="right")
         return np.where(np.isnan(self.staleness), -1, shades).astype(np.int64)
 
-    def to_svg(self, title: str = "", *, styled: bool = True) -> str:
+    def to_svg(self, title: str = "", *, styled: bool = True, width: float = 720.0) -> str:
         """The picture; not ``styled``, the colours are left to the page it is put into."""
-        return timelines_svg([(title, self)], styled=styled)
+        return timelines_svg([(title, self)], styled=styled, width=width)
 
     def _repr_html_(self) -> str:
         return self.to_svg()
 
-    def _queues(self) -> Iterator[tuple[int, FloatArray, IntArray]]:
+    def queues(self) -> Iterator[tuple[int, FloatArray, IntArray]]:
         """For every client whose tasks wait: the times at which the number changes, the numbers."""
         for client in np.unique(self.client).tolist():
             own = (self.client == client) & (np.minimum(self.begin, self.until) > self.sent)
@@ -160,14 +162,17 @@ class Timeline:
                 yield client, at[order], np.cumsum(step[order])
 
 
-def timelines_svg(panels: Sequence[tuple[str, Timeline]], *, styled: bool = True) -> str:
-    """One or more timelines side by side, with one legend; the rows of all are as high."""
-    width = 720.0 if len(panels) == 1 else 520.0
+def timelines_svg(
+    panels: Sequence[tuple[str, Timeline]], *, styled: bool = True, width: float = 520.0
+) -> str:
+    """One or more timelines side by side, each ``width`` wide, with one legend for all."""
     rows = max(len(timeline.rows()) for _, timeline in panels)
     row = min(14.0, max(6.0, 420.0 / rows))
     longest = max(1, *(timeline.longest_queue() for _, timeline in panels))
-    height = _TOP + rows * row + _BOTTOM + _LEGEND
     whole = len(panels) * width + (len(panels) - 1) * _GAP
+    entries = _legend_entries(panels, longest, whole)
+    legend = _TOP + rows * row + _BOTTOM
+    height = legend + (1 + entries[-1][-1]) * _LEGEND
     words = ". ".join(
         f"{title}: {timeline.in_words()}" if title else timeline.in_words()
         for title, timeline in panels
@@ -182,14 +187,12 @@ def timelines_svg(panels: Sequence[tuple[str, Timeline]], *, styled: bool = True
         parts.append(f'<g transform="translate({k * (width + _GAP):g} 0)">')
         parts += _panel(title, timeline, width, row, longest)
         parts.append("</g>")
-    parts += _legend(panels, longest, height - 10.0)
+    parts += _legend(entries, legend + 12.0)
     parts.append("</svg>")
     return "\n".join(filter(None, parts))
 
 
-def _panel(
-    title: str, timeline: Timeline, width: float, row: float, longest: int
-) -> Iterator[str]:
+def _panel(title: str, timeline: Timeline, width: float, row: float, longest: int) -> Iterator[str]:
     drawn = timeline.rows()
     place = {client: _TOP + k * row for k, client in enumerate(drawn)}
     scale = (width - _LEFT - 8.0) / timeline.until
@@ -215,7 +218,7 @@ def _panel(
         yield f'<path class="axis" d="M{x:.1f} {bottom:.1f}v4"/>'
         yield f'<text class="tick" x="{x:.1f}" y="{bottom + 15:.1f}">{tick:g}</text>'
     middle = _LEFT + 0.5 * (width - _LEFT - 8.0)
-    yield f'<text class="tick" x="{middle:.1f}" y="{bottom + 28:.1f}">time (virtual units)</text>'
+    yield f'<text class="tick" x="{middle:.1f}" y="{bottom + 31:.1f}">time (virtual units)</text>'
 
 
 def _class_names(
@@ -233,9 +236,7 @@ def _class_names(
             yield f'<path class="axis" d="M4 {own[0] - 0.4:.1f}H{width - 8:.1f}"/>'
 
 
-def _bars(
-    timeline: Timeline, place: dict[int, float], scale: float, bar: float
-) -> Iterator[str]:
+def _bars(timeline: Timeline, place: dict[int, float], scale: float, bar: float) -> Iterator[str]:
     """A path per shade: every bar leaves a hair to the next, where there is room."""
     levels = timeline.levels()
     begun = timeline.begin < timeline.until
@@ -263,7 +264,7 @@ def _queue_paths(
     longest: int,
 ) -> Iterator[str]:
     steps = []
-    for client, at, count in timeline._queues():
+    for client, at, count in timeline.queues():
         if client not in place:
             continue
         base = place[client] + bar + room
@@ -275,28 +276,39 @@ def _queue_paths(
         yield f'<path class="queue" d="{"".join(steps)}"/>'
 
 
-def _legend(
-    panels: Sequence[tuple[str, Timeline]], longest: int, y: float
-) -> Iterator[str]:
+def _legend_entries(
+    panels: Sequence[tuple[str, Timeline]], longest: int, whole: float
+) -> list[tuple[str, str, float, int]]:
+    """Class, text, place and line of every entry."""
     used = np.unique(np.concatenate([timeline.levels() for _, timeline in panels]))
-    entries = [(f"s{level}", _level_name(int(level))) for level in used if level >= 0]
+    texts = [(f"s{level}", _level_name(int(level))) for level in used if level >= 0]
     if -1 in used:
-        entries.append(("open", "not done"))
+        texts.append(("open", "not done"))
     if any(timeline.longest_queue() for _, timeline in panels):
-        entries.append(("queue", f"waiting (up to {longest})"))
-    entries.append(("idle", "idle"))
-    x = _LEFT
-    yield f'<text class="key" x="4" y="{y:.1f}">staleness</text>'
-    for kind, text in entries:
+        texts.append(("queue", f"tasks waiting, up to {longest}"))
+    texts.append(("idle", "idle"))
+    x, line, entries = _LEFT + 8.0, 0, []
+    for kind, text in texts:
+        wide = 30.0 + _LETTER * len(text)
+        if x + wide > whole:
+            x, line = _LEFT + 8.0, line + 1
+        entries.append((kind, text, x, line))
+        x += wide
+    return entries
+
+
+def _legend(entries: Sequence[tuple[str, str, float, int]], top: float) -> Iterator[str]:
+    yield f'<text class="key" x="4" y="{top:.1f}">staleness</text>'
+    for kind, text, x, line in entries:
+        y = top + line * _LEGEND
         yield f'<rect class="{kind}" x="{x:.1f}" y="{y - 9:.1f}" width="14" height="9"/>'
-        yield f'<text class="key" x="{x + 18:.1f}" y="{y:.1f}">{text}</text>'
-        x += 34.0 + 6.0 * len(text)
+        yield f'<text class="key" x="{x + 18:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
 
 def _level_name(level: int) -> str:
     if level == 0:
-        return f"under {EDGES[0]}"
-    return f"{EDGES[level - 1]} or more" if level == len(EDGES) else f"to {EDGES[level]}"
+        return f"< {EDGES[0]}"
+    return f"{EDGES[level - 1]}+" if level == len(EDGES) else f"to {EDGES[level]}"
 
 
 def _ticks(until: float) -> list[float]:
@@ -326,6 +338,4 @@ SHAPES = (
     ".timeline .touch{fill:transparent}"
 )
 LIGHT_RULES, DARK_RULES = _rules(0, LIGHT), _rules(1, DARK)
-_STYLE = (
-    f"<style>{SHAPES}{LIGHT_RULES}@media (prefers-color-scheme: dark){{{DARK_RULES}}}</style>"
-)
+_STYLE = f"<style>{SHAPES}{LIGHT_RULES}@media (prefers-color-scheme: dark){{{DARK_RULES}}}</style>"

@@ -16,7 +16,6 @@ Label = Callable[[str], str]
 """What a person reads for the name of a strategy."""
 
 
-
 def learning_figure(
     name: str,
     title: str,

@@ -194,6 +194,25 @@ def spread(positions: list[float], gap: float) -> list[float]:
     return placed
 
 
+def inside(positions: list[float], gap: float, height: float) -> list[float]:
+    """Positions ``gap`` apart pushed together where they leave the span from 0 to ``height``.
+
+    >>> inside([2.0, 30.0, 45.0], 10.0, 40.0)
+    [5.0, 25.0, 35.0]
+    """
+    placed = list(positions)
+    order = sorted(range(len(placed)), key=lambda i: placed[i])
+    most = height - gap / 2
+    for i in reversed(order):
+        placed[i] = min(placed[i], most)
+        most = placed[i] - gap
+    least = gap / 2
+    for i in order:
+        placed[i] = max(placed[i], least)
+        least = placed[i] + gap
+    return placed
+
+
 def _fields(view: View) -> dict[str, Any]:
     return {
         "x_label": view.x_label,

@@ -43,6 +43,8 @@ _SPARE = (
     Ink("#6b7280", "#aab2bf", "dash", "cross"),
     Ink("#7a2414", "#e59a8c", "dashdot", "x"),
 )
+FAINT = "dropped"
+"""The name of what is drawn behind the rest, thin and without a label."""
 DASHES: dict[Dash, tuple[float, ...]] = {
     "solid": (),
     "dash": (5.0, 2.5),
@@ -63,7 +65,7 @@ def inks(names: Iterable[str], palette: Mapping[str, Ink] | None = None) -> dict
     own = {**_INKS, **(palette or {})}
     wanted = list(dict.fromkeys(names))
     taken = {own[name].light for name in wanted if name in own}
-    worn = {(own[name].dash, own[name].marker) for name in wanted if name in own}
+    worn = {(own[name].dash, own[name].marker) for name in wanted if name in own and name != FAINT}
     free = [
         ink for ink in _SPARE if ink.light not in taken and (ink.dash, ink.marker) not in worn
     ] or list(_SPARE)

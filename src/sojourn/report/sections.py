@@ -184,8 +184,8 @@ def results_table(
                 *(() if measure == LOSS else (final_text(runs, LOSS),)),
                 _over(
                     good,
-                    lambda run: percent * run.average(
-                        measure.name, "round" if axis == "rounds" else "time"
+                    lambda run: (
+                        percent * run.average(measure.name, "round" if axis == "rounds" else "time")
                     ),
                     1 if measure.percent else 3,
                 ),
@@ -203,7 +203,7 @@ def results_table(
         f"mean over {axis}{sign}",
         "rounds",
         f"time, {unit}",
-        "staleness, rounds",
+        "staleness, updates",
         *(f"time to {measure.target(target)}, {unit}" for target in targets),
     )
     many = len({history.seed for history in histories}) > 1

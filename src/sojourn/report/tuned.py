@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -10,10 +11,10 @@ from sojourn.errors import InvalidFile
 from sojourn.estimate import Estimate
 from sojourn.report.figure import Figure, Series, Table, View
 from sojourn.report.outcomes import by_strategy, final_text, time_text
+from sojourn.report.palette import FAINT
 from sojourn.report.verdict import Tile, Verdict
 from sojourn.runfolder import Run
 
-DROPPED = "dropped"
 Candidate = tuple[str, float]
 """A strategy at a learning rate."""
 
@@ -26,7 +27,9 @@ def tuned_verdict(run: Run) -> Verdict:
     own = runs.get(pick, [])
     score = Estimate.from_table(tuning["confirmed"][0]["score"])
     seeds = len({history.seed for history in run.histories})
-    target = next((t for t in reversed(run.targets) if own and "seeds" not in time_text(own, t)), None)
+    target = next(
+        (t for t in reversed(run.targets) if own and "seeds" not in time_text(own, t)), None
+    )
     second = (
         Tile(_score(score), f"{tuning['criterion']}, {pick}")
         if target is None
@@ -80,30 +83,30 @@ def confirmed_table(run: Run) -> Table:
 def race_figure(name: str, tuning: Mapping[str, Any]) -> Figure:
     """Scores against the fraction of the horizon: those that ran to the end named, the rest grey."""
     tracks = _tracks(tuning)
-    last = tuning["race"][-1]["fraction"]
-    finalists = [candidate for candidate, points in tracks.items() if points[-1][0] == last]
+    rungs = [float(rung["fraction"]) for rung in tuning["race"]]
+    finalists = [candidate for candidate, points in tracks.items() if points[-1][0] == rungs[-1]]
+    finalists.sort(key=lambda candidate: tracks[candidate][-1][1])
     x, y = [], []
     for candidate, points in tracks.items():
         if candidate not in finalists:
-            x += [fraction for fraction, _ in points] + [math.nan]
+            x += [rungs.index(fraction) for fraction, _ in points] + [math.nan]
             y += [score for _, score in points] + [math.nan]
-    series = [Series(DROPPED, x, y, kind="track", label="dropped on the way")] if x else []
-    finalists.sort(key=lambda candidate: tracks[candidate][-1][1])
+    series = [Series(FAINT, x, y, kind="track", label="dropped on the way")] if x else []
     for strategy, rate in finalists:
         label = f"{strategy}, {rate:g}"
-        points = tracks[strategy, rate]
-        series.append(
-            Series(label, [p[0] for p in points], [p[1] for p in points], kind="track", label=label)
-        )
+        fractions, scores = zip(*tracks[strategy, rate], strict=True)
+        places = [rungs.index(fraction) for fraction in fractions]
+        series.append(Series(label, places, scores, kind="track", label=label))
     best = f"{finalists[0][0]} at learning rate {finalists[0][1]:g}" if finalists else "nobody"
     alt = (
         f"{len(tracks)} candidates began, {len(finalists)} ran to the end; the best score there "
         f"has {best}."
     )
     view = View(
-        "fraction of the horizon",
+        "part of the run",
         f"{tuning['criterion']} on held-out data",
         tuple(series),
+        categories=tuple(_part(rung) for rung in rungs),
         log_y=all(value > 0 for s in series for value in s.y if math.isfinite(value)),
     )
     caption = "Each line is a strategy at a learning rate; at every rung only the best go on."
@@ -117,15 +120,15 @@ def rungs_table(tuning: Mapping[str, Any]) -> Table:
         going_on = "–" if after is None else str(len(after["candidates"]) + after["diverged"])
         rows.append(
             (
-                f"{rung['fraction']:.3g}",
+                _part(float(rung["fraction"])),
                 str(len(rung["candidates"]) + rung["diverged"]),
                 str(rung["diverged"]),
                 going_on,
                 f"{rung['gradients']:,}",
             )
         )
-    total = (("all", str(_entered(tuning)), "", "", f"{tuning['gradients']:,}"),)
-    columns = ("fraction of the horizon", "candidates", "diverged", "went on", "gradients")
+    total = (("together", str(_entered(tuning)), "", "", f"{tuning['gradients']:,}"),)
+    columns = ("part of the run", "candidates", "diverged", "went on", "gradients")
     return Table(columns, (*rows, *total), title="What the race cost")
 
 
@@ -147,7 +150,7 @@ def tried_table(tuning: Mapping[str, Any]) -> Table:
                     f"{rates[0]:g} to {rates[-1]:g}" if len(rates) > 1 else f"{rates[0]:g}",
                     str(len(rates)),
                     f"{best:g}",
-                    f"{furthest:.3g}",
+                    _part(furthest),
                     f"{tracks[strategy, best][-1][1]:.3g}",
                 ),
             )
@@ -158,7 +161,7 @@ def tried_table(tuning: Mapping[str, Any]) -> Table:
         "learning rates that did not diverge",
         "how many",
         "best",
-        "went to fraction",
+        "ran",
         "score there",
     )
     return Table(columns, tuple(row for *_, row in rows), title="What was tried")
@@ -183,6 +186,15 @@ def _tracks(tuning: Mapping[str, Any]) -> dict[Candidate, list[tuple[float, floa
             key = str(entry["name"]), float(entry["learning_rate"])
             tracks.setdefault(key, []).append((float(rung["fraction"]), float(entry["score"])))
     return tracks
+
+
+def _part(fraction: float) -> str:
+    """A fraction of a run in words.
+
+    >>> _part(0.125), _part(1.0)
+    ('1/8', 'all')
+    """
+    return "all" if fraction >= 1.0 else str(Fraction(fraction).limit_denominator(100))
 
 
 def _entered(tuning: Mapping[str, Any]) -> int:

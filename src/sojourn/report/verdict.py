@@ -89,9 +89,7 @@ def _target(runs: Runs, targets: Sequence[float], measure: Measure) -> float | N
     easiest_last = sorted(targets, reverse=measure.higher_is_better)
     for share in (1.0, 0.0):
         for target in easiest_last:
-            if any(
-                0 < reached(own, target) >= share * len(own) for own in runs.values()
-            ):
+            if any(0 < reached(own, target) >= share * len(own) for own in runs.values()):
                 return target
     return easiest_last[-1] if easiest_last else None
 
@@ -228,7 +226,9 @@ def _headline(
         )
     if set(to_target.tied) == set(at_end.tied) and not first:
         return f"{_listed(at_end.tied, ())[0]} tie, to {aim} and at the end"
-    begin = f"{first} is first to {aim}" if first else f"{_listed(to_target.tied, ())[0]} tie to {aim}"
+    begin = (
+        f"{first} is first to {aim}" if first else f"{_listed(to_target.tied, ())[0]} tie to {aim}"
+    )
     return f"{ending}; {begin}"
 
 
@@ -279,5 +279,3 @@ def _tiles(
         Tile(final_text(runs[best], measure), f"final {measure.label}, {best}"),
         Tile(str(seeds), about + (f"; {lost} runs diverged" if lost else "")),
     )
-
-
