@@ -133,11 +133,23 @@ def _rank(
     best = scores[order[0]]
     tied = [order[0]]
     for name in order[1:]:
-        both = [seed for seed in best if seed in scores[name]]
-        own, other = [best[seed] for seed in both], [scores[name][seed] for seed in both]
-        if told_apart(own, other, looks=len(order) - 1) is None:
+        if not _told(best, scores[name], looks=len(order) - 1):
             tied.append(name)
     return _Ranking(tuple(order), tuple(tied))
+
+
+def _told(best: Mapping[int, float], other: Mapping[int, float], looks: int) -> bool:
+    """Whether ``other`` is certainly not as good as ``best``, seed by seed.
+
+    Seeds with which only ``other`` failed speak against it, so the rest may decide without them.
+    """
+    both = [seed for seed in best if seed in other]
+    kept = [seed for seed in both if math.isfinite(other[seed])]
+    return any(
+        told_apart([best[seed] for seed in seeds], [other[seed] for seed in seeds], looks)
+        is not None
+        for seeds in (both, kept)
+    )
 
 
 def _listed(names: Sequence[str], texts: Sequence[str]) -> tuple[str, str]:
