@@ -1,6 +1,6 @@
 """The simulator side by side with Ciw, SimPy and LINE, and its growth with the size of the network.
 
-    python benchmarks/simulate.py [--repeats 5]
+    python benchmarks/simulate.py [--repeats 5] [--only policies]
 
 The peers run as separate processes in an environment of their own. All simulate the same closed
 network: n = m = 30 clients in three clusters with rates 0.01, 0.1 and 1, uniform routing, first in first
@@ -18,10 +18,13 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 from peers import call, environment, machine
 
 RATES = [0.01] * 10 + [0.1] * 10 + [1.0] * 10
+POLICY_SIZES = (100, 1_000, 10_000, 100_000)
+POLICY_TARGET = 2.0
 GROWTH = (100, 1_000, 10_000, 100_000, 1_000_000)
 TARGETS = {"ciw": 500.0, "simpy": 80.0, "line": 5.0, "line, lognormal": 3.0}
 
@@ -143,6 +146,40 @@ def growth(repeats: int) -> dict[int, float]:
     return best
 
 
+def policies(repeats: int) -> dict[tuple[str, int, int], tuple[float, float]]:
+    """Best nanoseconds per round, routed and never-queue, by law, clients and tasks.
+
+    With exponential service a routed round has a kernel of its own; with lognormal service both
+    run in the same one, so that the policy is all that differs. Three classes of clients, balanced
+    routing, tasks dealt round-robin, m = n and m = n/2.
+    """
+    import sojourn as sj
+
+    rounds = 2_000_000
+    best: dict[tuple[str, int, int], list[float]] = {}
+    for _ in range(repeats):
+        for law, n, halves in product(("exponential", "lognormal"), POLICY_SIZES, (2, 1)):
+            fleet = sj.Fleet([0.5, 1.0, 2.0], counts=[n // 4, n // 4, n - 2 * (n // 4)])
+            network = sj.Network(fleet, sj.balanced_routing(fleet), n * halves // 2)
+            times = best.setdefault((law, n, network.concurrency), [float("inf")] * 2)
+            for place, policy in enumerate(("routed", "never-queue")):
+                run = partial(sj.simulate, network, rounds=rounds, law=law, policy=policy)
+                times[place] = min(times[place], _seconds(run) / rounds * 1e9)
+    return {key: (routed, busy) for key, (routed, busy) in best.items()}
+
+
+def report_policies(repeats: int) -> None:
+    print(f"\nnanoseconds per round, balanced routing; best of {repeats}")
+    print(f"{'law':14}{'n':>10}{'m':>10}{'routed':>10}{'never-queue':>14}{'ratio':>8}")
+    worst: dict[str, float] = {}
+    for (law, n, m), (routed, busy) in policies(repeats).items():
+        print(f"{law:14}{n:>10,}{m:>10,}{routed:10.1f}{busy:14.1f}{busy / routed:8.2f}")
+        if m == n:
+            worst[law] = max(worst.get(law, 0.0), busy / routed)
+    for law, ratio in worst.items():
+        print(f"worst at m = n, {law}: {ratio:.2f}x (target: at most {POLICY_TARGET:.0f}x)")
+
+
 def _seconds(run: Callable[[], object]) -> float:
     begun = time.process_time()
     run()
@@ -160,7 +197,13 @@ PEERS: dict[str, tuple[Callable[..., float], dict[str, str]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description="Simulator benchmark")
     parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--only", choices=["policies"], help="this section alone, without peers")
+    options = parser.parse_args()
+    repeats = options.repeats
+    if options.only == "policies":
+        print(machine())
+        report_policies(repeats)
+        return
     python = environment("ciw==3.2.7", "simpy==4.1.2", "line-solver==3.0.8.0")
     for law in ("exponential", "lognormal"):
         sojourn_rate(law)  # compile
@@ -185,6 +228,7 @@ def main() -> None:
         print(f"{n:>10,}{nanoseconds:10.1f} ns per round")
     ratio = sizes[GROWTH[-1]] / sizes[GROWTH[0]]
     print(f"growth from {GROWTH[0]:,} to {GROWTH[-1]:,}: {ratio:.1f}x (target: at most 40x)")
+    report_policies(repeats)
 
 
 if __name__ == "__main__":

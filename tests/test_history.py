@@ -85,7 +85,7 @@ def test_columns_are_read_only_and_of_one_length():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "line 1: not JSON"),
+        ("{", "line 1: not valid JSON"),
         ("[1]", "line 1: a row must be a JSON object"),
         ('{"strategy": "uniform"}', "there is no 'seed'"),
     ],

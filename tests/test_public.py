@@ -21,6 +21,21 @@ def test_the_stub_is_sorted():
     imports = [node for node in ast.parse(stub).body if isinstance(node, ast.ImportFrom)]
     named = [node.module for node in imports if node.module]
     assert named == sorted(named)
+    for node in imports:
+        names = [alias.name for alias in node.names]
+        assert sorted(names, key=_classes_first) == names
+
+
+def _classes_first(name):
+    """As ruff sorts: classes before functions."""
+    return (not name[:1].isupper(), name)
+
+
+def test_what_goes_from_hand_to_hand_is_public():
+    nouns = {"Fleet", "Network", "Plan", "Scenario", "Schedule", "History", "RunFolder", "Report"}
+    parts = {"Law", "Trace", "NeverQueue", "Objective", "Policy", "rules"}
+    floors = {"duty_cycles", "noise_floor"}
+    assert nouns | parts | floors <= set(sj.__all__)
 
 
 def test_import_is_light():

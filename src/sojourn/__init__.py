@@ -15,8 +15,8 @@ def __getattr__(name: str) -> Any:
     try:
         return _attribute(name)
     except ModuleNotFoundError as error:
-        if error.name == "torch":
-            from sojourn.errors import MissingExtra
+        from sojourn.errors import EXTRAS, MissingExtra
 
-            raise MissingExtra(error.name, extra="train") from error
+        if error.name in EXTRAS:
+            raise MissingExtra(error.name, extra=EXTRAS[error.name]) from error
         raise

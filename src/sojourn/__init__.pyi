@@ -1,13 +1,24 @@
 from . import rules as rules, train as train
+from .analysis import analyze as analyze
 from .bounds import (
     Bound as Bound,
     Horizon as Horizon,
-    LearningConstants as LearningConstants,
     max_learning_rate as max_learning_rate,
     per_round_bound as per_round_bound,
     per_time_bound as per_time_bound,
     rounds_to_accuracy as rounds_to_accuracy,
     time_to_accuracy as time_to_accuracy,
+)
+from .constants import LearningConstants as LearningConstants
+from .dispatch import (
+    FirstOf as FirstOf,
+    Idle as Idle,
+    NeverQueue as NeverQueue,
+    Policy as Policy,
+    Restart as Restart,
+    Routed as Routed,
+    Shuffled as Shuffled,
+    Synchronous as Synchronous,
 )
 from .energy import RoundEnergy as RoundEnergy, energy_per_round as energy_per_round
 from .errors import (
@@ -20,8 +31,14 @@ from .errors import (
     Unreachable as Unreachable,
 )
 from .estimate import Estimate as Estimate
+from .floor import (
+    duty_cycles as duty_cycles,
+    noise_floor as noise_floor,
+    noise_rate as noise_rate,
+    target_rates as target_rates,
+)
 from .history import History as History
-from .jackson import Analysis as Analysis, analyze as analyze, covariance as covariance
+from .jackson import Analysis as Analysis, covariance as covariance
 from .network import (
     Fleet as Fleet,
     Network as Network,
@@ -36,6 +53,7 @@ from .optimize import (
     Energy as Energy,
     Evaluation as Evaluation,
     Grouping as Grouping,
+    NoiseRate as NoiseRate,
     Objective as Objective,
     PerRound as PerRound,
     PerTime as PerTime,
@@ -57,11 +75,16 @@ from .planning import (
     plan as plan,
     sensitivity as sensitivity,
 )
+from .report import Report as Report
+from .reproduce.pages import report_of as report_of
+from .runfolder import RunFolder as RunFolder
 from .simulation.estimates import Estimates as Estimates
-from .simulation.laws import Law as Law
+from .simulation.laws import Law as Law, Trace as Trace
 from .simulation.replicate import replicate as replicate
+from .simulation.scenario import Scenario as Scenario
 from .simulation.schedule import Schedule as Schedule
 from .simulation.simulate import simulate as simulate
 from .simulation.traces import read_trace as read_trace
 from .train.replay.replay import replay as replay
+from .tuning.tune import Tuned as Tuned, tune as tune
 from .version import __version__ as __version__

@@ -6,68 +6,16 @@ held fixed; multiply by ``counts`` for the derivative along a whole class.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from sojourn.config import Table
-from sojourn.errors import InvalidFile, InvalidInput, Unreachable
+from sojourn.checks import check_positive, check_scale
+from sojourn.constants import LearningConstants
+from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import link_times, occupancy
 from sojourn.network import Network
 from sojourn.types import FloatArray
-
-SMALLEST, LARGEST = 1e-30, 1e30
-"""Sizes of what users give, between which the bounds neither overflow nor vanish."""
-
-
-@dataclass(frozen=True)
-class LearningConstants:
-    r"""What the bounds need to know of the learning problem.
-
-    ``initial_gap`` is :math:`A = f(w_0) - f^*`, ``smoothness`` :math:`L`, ``gradient_noise``
-    :math:`\sigma`, ``heterogeneity`` :math:`M` (Assumptions A1 to A4 of the paper).
-
-    >>> LearningConstants(initial_gap=1.0, smoothness=1.0, gradient_noise=3.0, heterogeneity=10.0).noise
-    209.0
-    """
-
-    initial_gap: float
-    smoothness: float
-    gradient_noise: float
-    heterogeneity: float
-
-    def __post_init__(self) -> None:
-        for name in ("initial_gap", "smoothness"):
-            check_scale(name, getattr(self, name))
-        for name in ("gradient_noise", "heterogeneity"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise InvalidInput(f"{name} must be zero or positive, and finite; it is {value!r}")
-            if value > 0:
-                check_scale(name, value)
-
-    @classmethod
-    def from_table(cls, table: Table) -> "LearningConstants":
-        """Take ``initial-gap``, ``smoothness``, ``gradient-noise`` and ``heterogeneity`` from TOML.
-
-        Other keys of the table are left to the caller.
-
-        >>> values = {"initial-gap": 1.0, "smoothness": 1, "gradient-noise": 3, "heterogeneity": 10}
-        >>> LearningConstants.from_table(Table(values, "plan.toml")).noise
-        209.0
-        """
-        values = {
-            field.name: table.take(field.name.replace("_", "-"), float) for field in fields(cls)
-        }
-        try:
-            return cls(**values)
-        except InvalidInput as error:
-            raise InvalidFile(f"{table.where}: {error}") from error
-
-    @property
-    def noise(self) -> float:
-        r""":math:`B = \sigma^2 + 2 M^2`."""
-        return self.gradient_noise**2 + 2.0 * self.heterogeneity**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,24 +323,3 @@ def _max_learning_rate(network: Network, constants: LearningConstants) -> tuple[
         return value, value / delay * ratio**2 * speed / (mu * p**3)
     value = scale * 2.0 / spread
     return value, value / spread / (network.size * p) ** 2
-
-
-def check_scale(name: str, value: float) -> float:
-    """``value`` as a positive float of a size at which no bound overflows, or ``InvalidInput``."""
-    number = check_positive(name, value)
-    if not SMALLEST <= number <= LARGEST:
-        raise InvalidInput(
-            f"{name} must lie between {SMALLEST:g} and {LARGEST:g}; it is {value!r}. Choose other units."
-        )
-    return number
-
-
-def check_positive(name: str, value: float) -> float:
-    """``value`` as a positive finite float, or ``InvalidInput``."""
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise InvalidInput(f"{name} must be positive and finite; it is {value!r}")
-    return number

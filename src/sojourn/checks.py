@@ -6,6 +6,9 @@ from typing import Any
 
 from sojourn.errors import InvalidInput
 
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Sizes of what users give, between which the bounds neither overflow nor vanish."""
+
 
 def check_whole(name: str, value: Any, *, least: int = 1) -> int:
     """``value`` as an int of at least ``least``, or ``InvalidInput``.
@@ -43,4 +46,25 @@ def check_number(
         bounds += [f"at least {least:g}"] if least is not None else []
         bounds += [f"at most {most:g}"] if most < math.inf else []
         raise InvalidInput(f"{name} must be {' and '.join(bounds)}; it is {number:g}")
+    return number
+
+
+def check_positive(name: str, value: float) -> float:
+    """``value`` as a positive finite float, or ``InvalidInput``."""
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise InvalidInput(f"{name} must be positive and finite; it is {value!r}")
+    return number
+
+
+def check_scale(name: str, value: float) -> float:
+    """``value`` as a positive float of a size at which no bound overflows, or ``InvalidInput``."""
+    number = check_positive(name, value)
+    if not SMALLEST <= number <= LARGEST:
+        raise InvalidInput(
+            f"{name} must lie between {SMALLEST:g} and {LARGEST:g}; it is {value!r}. Choose other units."
+        )
     return number

@@ -1,11 +1,37 @@
 """Reading TOML with full validation: wrong types and unknown keys are said, never ignored."""
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sojourn.errors import InvalidFile, UnknownName
+from sojourn.files import read_text
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """What TOML says; ``InvalidFile`` if it is none, or beyond what Python can take in."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidFile(f"{where}: not valid TOML: {error}") from error
+    except RecursionError:
+        raise InvalidFile(f"{where}: not valid TOML: values are nested too deeply") from None
+    except ValueError:
+        raise InvalidFile(f"{where}: not valid TOML: a number or date is out of range") from None
+
+
+def parse_json(text: str, where: str) -> Any:
+    """What JSON says; ``InvalidFile`` as for TOML."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidFile(f"{where}: not valid JSON: {error.msg}") from error
+    except RecursionError:
+        raise InvalidFile(f"{where}: not valid JSON: values are nested too deeply") from None
+    except ValueError:
+        raise InvalidFile(f"{where}: not valid JSON: a number is out of range") from None
 
 
 class Table:
@@ -29,12 +55,7 @@ Offered: concurrency, learning-rate.
     @classmethod
     def read(cls, path: str | Path) -> "Table":
         """The whole file as one table; unreadable or malformed files raise ``InvalidFile``."""
-        try:
-            return cls(tomllib.loads(Path(path).read_text(encoding="utf-8")), str(path))
-        except OSError as error:
-            raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidFile(f"{path}: not valid TOML: {error}") from error
+        return cls(parse_toml(read_text(path, encoding="utf-8"), str(path)), str(path))
 
     def take(self, key: str, kind: type | tuple[type, ...], **default: Any) -> Any:
         """The value of ``key``, of type ``kind``; missing without ``default=`` is an error.
@@ -54,7 +75,9 @@ Offered: concurrency, learning-rate.
             matches = isinstance(value, kinds) or (float in kinds and isinstance(value, int))
         if not matches:
             wanted = " or ".join(_NAMES.get(k, k.__name__) for k in kinds)
-            raise InvalidFile(f"{self.where}: '{key}' must be {wanted}; it is {value!r}")
+            raise InvalidFile(f"{self.where}: '{key}' must be {wanted}; it is {_shown(value)}")
+        if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+            raise InvalidFile(f"{self.where}: '{key}' is too large: {_shown(value)}")
         if float in kinds and isinstance(value, int) and int not in kinds:
             return float(value)
         return value
@@ -83,6 +106,15 @@ Offered: concurrency, learning-rate.
         """Raise if any key was never asked for, naming the nearest one that exists."""
         for key in self.values:
             raise InvalidFile(f"{self.where}: {UnknownName('key', key, self._asked)}")
+
+
+LARGEST = 2**63 - 1
+"""The largest whole number, here as in TOML."""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:60]}... ({len(text)} characters)"
 
 
 _NAMES = {

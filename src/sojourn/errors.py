@@ -58,6 +58,20 @@ class DataNotFound(SojournError, FileNotFoundError):
     """A data set is not on this machine."""
 
 
+EXTRAS = {
+    "torch": "train",
+    "sklearn": "train",
+    "joblib": "train",
+    "distributed": "dask",
+    "jinja2": "report",
+    "markupsafe": "report",
+    "matplotlib": "report",
+    "plotly": "report",
+    "flwr": "deploy",
+}
+"""Which extra brings a package that may be missing."""
+
+
 class MissingExtra(SojournError, ImportError):
     """An optional dependency is not installed.
 

@@ -1,16 +1,18 @@
-"""What users bring themselves, named ``"module:name"`` wherever a name is asked for."""
+"""Values by name, in configuration and back: built in, or users' own as ``"module:name"``."""
 
 import dataclasses
-import importlib
-import sys
 import typing
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from sojourn.config import Table
 from sojourn.errors import InvalidInput, UnknownName
+from sojourn.knobs import set_knobs
+from sojourn.sources import import_beside
+
+Parts = Mapping[Any, tuple[str, Mapping[str, type]]]
+"""Knobs that are themselves named values: what they are called and a registry, by annotation."""
 
 
 def is_extension(name: str) -> bool:
@@ -27,8 +29,8 @@ def is_extension(name: str) -> bool:
 def load_extension(name: str, what: str, folder: Path | None = None) -> Any:
     """The object that ``name`` (``module:name``) stands for.
 
-    The module must be installed or lie in ``folder``, by default the current one. ``what`` says in
-    an error what was asked for: rule, policy, law, objective or problem.
+    The module lies in ``folder`` or in the current one, or is installed. ``what`` says in an error
+    what was asked for: rule, policy, law, objective or problem.
 
     >>> load_extension("math:tau", "number")
     6.283185307179586
@@ -36,29 +38,18 @@ def load_extension(name: str, what: str, folder: Path | None = None) -> Any:
     if not is_extension(name):
         raise InvalidInput(f"{what} '{name}': write it as module:name, such as mine:{what}")
     module_name, _, attribute = name.partition(":")
-    place = Path.cwd() if folder is None else folder.resolve()
-    with _importable(place):
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise InvalidInput(
-                f"{what} '{name}': the module '{module_name}' cannot be imported ({error}). It must "
-                f"be installed, or lie in {place.name or place}."
-            ) from error
+    try:
+        module = import_beside(module_name, folder)
+    except (ImportError, SyntaxError) as error:
+        place = Path.cwd() if folder is None else folder.resolve()
+        raise InvalidInput(
+            f"{what} '{name}': the module '{module_name}' cannot be imported ({error}). It must "
+            f"be installed, or lie in {place.name or place}."
+        ) from error
     try:
         return getattr(module, attribute)
     except AttributeError:
         raise InvalidInput(f"{what} '{name}': there is no '{attribute}' in it") from None
-
-
-@contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    here = str(folder)
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
 
 
 def from_table(
@@ -68,50 +59,110 @@ def from_table(
     *,
     where: str = "",
     folder: Path | None = None,
+    parts: Parts | None = None,
 ) -> Any:
     """The value that a name, or a table of ``name`` and knobs, describes in a configuration file.
 
     ``registry`` holds what is built in; ``module:name`` finds what is not, relative to ``folder``.
     Knobs are the fields of the dataclass, hyphenated; ``where`` opens the message of an error.
     """
-    where = where or what
-    table = Table({"name": given} if isinstance(given, str) else given, where)
+    table = Table({"name": given} if isinstance(given, str) else given, where or what)
     name = table.take("name", str)
     if name in registry:
         kind: Any = registry[name]
     elif is_extension(name):
         kind = load_extension(name, what, folder)
-        if not isinstance(kind, type):  # a value rather than a class: it has no knobs
-            table.close()
-            return kind
     else:
         raise UnknownName(what, name, registry)
+    if not isinstance(kind, type):  # a value rather than a class: it has no knobs
+        table.close()
+        return kind
     knobs = {}
-    for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
-        value = table.take(field.name.replace("_", "-"), _kinds(field.type), default=None)
-        if value is not None:
-            knobs[field.name] = value
+    types = _types(kind)
+    for knob in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
+        if knob.init:
+            value = _taken(table, knob.name, types.get(knob.name), parts or {}, folder)
+            if value is not None:
+                knobs[knob.name] = value
     table.close()
     try:
         return kind(**knobs)
     except UnknownName:
         raise
     except InvalidInput as error:
-        raise InvalidInput(f"{where}: {error}") from error
+        raise InvalidInput(f"{table.where}: {error}") from error
+    except TypeError as error:
+        raise InvalidInput(
+            f"{table.where}: {name} cannot be made from its knobs: {error}"
+        ) from error
 
 
-def to_table(value: Any, registry: Mapping[str, type]) -> dict[str, Any]:
-    """What `from_table` reads back: the name, and every knob that is set."""
-    kind = type(value)
-    built_in = any(kind is known for known in registry.values())
-    name = value.name if built_in else f"{kind.__module__}:{kind.__qualname__}"
-    knobs: dict[str, Any] = dataclasses.asdict(value) if dataclasses.is_dataclass(kind) else {}
-    set_knobs = {k.replace("_", "-"): v for k, v in knobs.items() if v is not None}
-    return {"name": name, **set_knobs}
+def to_table(
+    value: Any, registry: Mapping[str, type], shared: Iterable[str] = ()
+) -> dict[str, Any]:
+    """What `from_table` reads back: the name, and every knob that is not ``None``.
+
+    Knobs in ``shared`` are written down only where they differ from their defaults. What users
+    bring is named by its module and class, where it can be found again by them.
+    """
+    built_in = any(type(value) is known for known in registry.values())
+    return {"name": _name(value, built_in), **_knobs(value, tuple(shared))}
 
 
-def _kinds(annotation: Any) -> tuple[type, ...]:
-    """The types that a configuration file may give for a field."""
+def modules_of(*values: Any) -> Iterator[str]:
+    """The modules that define the classes of ``values`` and of their knobs."""
+    for value in values:
+        yield type(value).__module__
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield from modules_of(*(getattr(value, f.name) for f in dataclasses.fields(value)))
+
+
+def _types(kind: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(kind)
+    except NameError:  # an annotation that only type checkers can read
+        return {}
+
+
+def _taken(given: Table, knob: str, annotation: Any, parts: Parts, folder: Path | None) -> Any:
+    """The value of a knob, if it is there: a number, text, a list, or a table with a name."""
+    key = knob.replace("_", "-")
+    if annotation in parts:
+        value = given.take(key, (str, dict), default=None)
+        if value is None:
+            return None
+        what, registry = parts[annotation]
+        where = f"{given.where}: {key}"
+        return from_table(value, registry, what, where=where, folder=folder, parts=parts)
+    if typing.get_origin(annotation) is tuple:
+        value = given.take(key, list, default=None)
+        return None if value is None else tuple(value)
     offered = typing.get_args(annotation) or (annotation,)
-    kinds = tuple(kind for kind in (bool, int, float, str, list) if kind in offered)
-    return kinds or (str,)
+    plain = (bool, int, float, str, list, dict)
+    kinds = tuple(kind for kind in plain if kind in offered) or plain
+    return given.take(key, kinds, default=None)
+
+
+def _name(value: Any, built_in: bool) -> str:
+    kind = type(value)
+    place = f"{kind.__module__}:{kind.__qualname__}"
+    found = not built_in and is_extension(place) and kind.__module__ != "__main__"
+    return place if found else str(getattr(value, "name", ""))
+
+
+def _knobs(value: Any, shared: tuple[str, ...]) -> dict[str, Any]:
+    if not dataclasses.is_dataclass(value):
+        return {}
+    changed = set_knobs(value)
+    every = {knob.name: getattr(value, knob.name) for knob in dataclasses.fields(value)}
+    kept = {k: v for k, v in every.items() if k in changed or k not in shared}
+    return {k.replace("_", "-"): _written(v, shared) for k, v in kept.items() if v is not None}
+
+
+def _written(value: Any, shared: tuple[str, ...]) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    if dataclasses.is_dataclass(value):
+        built_in = type(value).__module__.partition(".")[0] == __package__
+        return {"name": _name(value, built_in), **_knobs(value, shared)}
+    return value

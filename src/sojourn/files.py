@@ -1,12 +1,59 @@
-"""Writing files so that a reader never meets half of one."""
+"""Reading files that may be anything, and writing so that a reader never meets half of one."""
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sojourn.errors import InvalidFile, SojournError
+
+MOST_TEXT = 1_000_000_000
+"""Bytes of the longest text file that is read."""
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file or something like one; a name that cannot be one is none.
+
+    >>> is_file("x" * 5000)
+    False
+    """
+    try:
+        return not stat.S_ISDIR(Path(path).stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def read_text(path: str | os.PathLike[str], *, encoding: str = "utf-8-sig") -> str:
+    """The text of a file; ``InvalidFile`` if there is none, or none that ends.
+
+    Pipes and devices are refused: they may never end, or keep the reader waiting for ever.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise InvalidFile(f"{_short(path)}: cannot be read (it is not a plain file)")
+            if status.st_size > MOST_TEXT:
+                raise InvalidFile(
+                    f"{path}: too large: {status.st_size} bytes, where at most {MOST_TEXT} are read"
+                )
+            return file.read(MOST_TEXT).decode(encoding)
+    except OSError as error:
+        raise InvalidFile(f"{_short(path)}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{path}: not a text file in UTF-8") from error
+    except ValueError as error:
+        if isinstance(error, SojournError):
+            raise
+        raise InvalidFile(f"{_short(path)!r}: cannot be read ({error})") from error
+
+
+def _short(path: str | os.PathLike[str]) -> str:
+    text = os.fspath(path)
+    return text if len(text) <= 200 else f"{text[:100]}... ({len(text)} characters)"
 
 
 @contextmanager
@@ -24,15 +71,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     'concurrency = 30'
     """
     target = Path(path)
-    if target.is_dir():
-        raise InvalidFile(f"{path}: cannot be written (it is a folder): give the name of a file")
     try:
+        if target.is_dir():
+            raise InvalidFile(
+                f"{path}: cannot be written (it is a folder): give the name of a file"
+            )
         with _replacing(target) as temporary:
             yield temporary
     except SojournError:
         raise
     except OSError as error:
-        raise InvalidFile(f"{path}: cannot be written ({error.strerror})") from error
+        raise InvalidFile(f"{_short(path)}: cannot be written ({error.strerror})") from error
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """Fleets on disk: CSV with a line per class, every mistake told with its line."""
 
 import csv
+import io
 import os
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sojourn.errors import InvalidFile, UnknownName
+from sojourn.files import read_text
 from sojourn.fleetcolumns import LARGEST_ENTRY, OPTIONAL_COLUMNS, outside
 from sojourn.types import FloatArray
 
@@ -39,12 +40,7 @@ def read_columns(
 def _read_rows(where: str) -> tuple[list[str], dict[str, list[str]], list[int]]:
     """The first line, the fields below it by column, and the lines that they stand on."""
     try:
-        with Path(where).open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.reader(file))
-    except OSError as error:
-        raise InvalidFile(f"{where}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise InvalidFile(f"{where}: not a text file in UTF-8") from error
+        rows = list(csv.reader(io.StringIO(read_text(where), newline="")))
     except csv.Error as error:
         raise InvalidFile(f"{where}: not a CSV file ({error})") from error
     if not rows or not any(field.strip() for field in rows[0]):

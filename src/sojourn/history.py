@@ -5,14 +5,14 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sojourn.config import parse_json
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
-from sojourn.files import replacing
+from sojourn.files import read_text, replacing
 from sojourn.measure import ACCURACY, LOSS, Measure
 from sojourn.types import FloatArray, IntArray
 
@@ -220,12 +220,7 @@ class History:
         Provenance and weights are not in the file; the folder of a run keeps the provenance in
         ``summary.json``.
         """
-        try:
-            lines = Path(path).read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
-        except UnicodeDecodeError as error:
-            raise InvalidFile(f"{path}: not a text file in UTF-8") from error
+        lines = read_text(path, encoding="utf-8").splitlines()
         runs: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -240,10 +235,7 @@ def _finite_or_none(value: Any) -> Any:
 
 
 def _parse_row(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InvalidFile(f"{where}: not JSON ({error.msg})") from error
+    row = parse_json(line, where)
     if not isinstance(row, dict):
         raise InvalidFile(f"{where}: a row must be a JSON object")
     for name in (*_LABELS, *_COLUMNS):
@@ -254,7 +246,7 @@ def _parse_row(line: str, where: str) -> dict[str, Any]:
             continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number or (value is None and name not in _WHOLE)):
-            raise InvalidFile(f"{where}: '{name}' must be a number; it is {value!r}")
+            raise InvalidFile(f"{where}: '{name}' must be a number; it is {str(value)[:80]}")
     return row
 
 

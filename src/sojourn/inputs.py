@@ -5,11 +5,13 @@ default the current one, and a file beats a built-in name.
 """
 
 import csv
+import io
 from pathlib import Path
 
-from sojourn.bounds import LearningConstants
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.files import is_file, read_text
 from sojourn.network import BUILT_IN_FLEETS, ROUTINGS, Fleet, Network, built_in_fleet, named_routing
 from sojourn.types import FloatArray
 
@@ -26,7 +28,7 @@ def read_fleet(text: str, folder: Path | None = None) -> Fleet:
     Fleet(30 clients in 3 classes, rates 0.01 to 1)
     """
     path = _located(text, folder)
-    if path.is_file() or path.suffix == ".csv":
+    if is_file(path) or path.suffix == ".csv":
         return Fleet.from_csv(path)
     if text in BUILT_IN_FLEETS:
         return built_in_fleet(text)
@@ -47,14 +49,13 @@ def read_routing(text: str, fleet: Fleet, folder: Path | None = None) -> FloatAr
     [0.2, 0.8]
     """
     path = _located(text, folder)
-    if not path.is_file():
+    if not is_file(path):
         if text in ROUTINGS:
             return named_routing(fleet, text)
         raise InvalidFile(f"{path}: no such file, and {UnknownName('routing', text, ROUTINGS)}")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+    except csv.Error as error:
         raise InvalidFile(f"{path}: cannot be read as CSV ({error})") from error
     values = []
     for line, row in enumerate(rows, start=2):
@@ -78,7 +79,7 @@ def read_constants(text: str, folder: Path | None = None) -> LearningConstants:
     209.0
     """
     path = _located(text, folder)
-    if path.is_file() or path.suffix == ".toml":
+    if is_file(path) or path.suffix == ".toml":
         table = Table.read(path).table("constants")
         constants = LearningConstants.from_table(table)
         table.close()

@@ -5,6 +5,7 @@
     experiment.toml   what was asked for, every choice written out
     fleet.csv         the clients, where they are not a built-in fleet
     plans/            the plan of every strategy that follows one
+    extensions/       the users' own modules that the experiment names
     cells/            one history per finished run of an experiment
     history.jsonl     the histories of all final runs
     summary.json      means over seeds, networks, provenance
@@ -13,7 +14,6 @@
 """
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +22,12 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from sojourn.config import parse_json, parse_toml
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.files import replacing
+from sojourn.files import read_text, replacing
 from sojourn.history import History
 from sojourn.network import Fleet, Network
+from sojourn.sources import KEPT_IN, Sources
 from sojourn.types import Vector
 
 FLEET = "fleet.csv"
@@ -111,14 +113,17 @@ class RunFolder:
         *,
         fleet: Fleet | None = None,
         plans: Mapping[str, str] | None = None,
+        extensions: Sources | None = None,
     ) -> None:
         """Write what was asked for: the experiment's table last, so that it finds all it names.
 
         ``fleet`` is given where it is not built in, ``plans`` are the texts of plan files by the
-        name that the experiment gives them.
+        name that the experiment gives them, ``extensions`` the modules of the users' own.
         """
         if fleet is not None:
             fleet.to_csv(self.path / FLEET)
+        if extensions is not None:
+            extensions.write(self.path / KEPT_IN)
         for name, text in (plans or {}).items():
             with replacing(self.plan_path(name)) as temporary:
                 temporary.write_text(text, encoding="utf-8")
@@ -155,10 +160,7 @@ class RunFolder:
         path = self.experiment_path
         if not path.is_file():
             return {}
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidFile(f"{path}: not valid TOML: {error}") from error
+        return parse_toml(read_text(path, encoding="utf-8"), str(path))
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -206,10 +208,7 @@ class RunFolder:
 def _object_in(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"{path}: not valid JSON: {error}") from error
+    values = parse_json(read_text(path, encoding="utf-8"), str(path))
     if not isinstance(values, dict):
         raise InvalidFile(f"{path}: must be a JSON object")
     return values

@@ -30,6 +30,27 @@ def test_json_equals_the_library(run, tmp_path):
     )
 
 
+def test_never_queue_is_at_the_floor(run):
+    result = run("analyze", "three-clusters", "--concurrency", "30", "--policy", "never-queue")
+    assert result.code == 0
+    words = " ".join(result.out.split())
+    assert "30 tasks in flight, never-queue" in words
+    assert "noise rate 1.233, the least of any policy;" in words
+    assert "a task spends 37 units of time with a client" in words
+
+
+def test_json_of_a_policy_equals_the_library(run):
+    arguments = ("--concurrency", "40", "--policy", "never-queue", "--json")
+    printed = json.loads(run("analyze", "three-clusters", *arguments).out)
+    fleet = sj.built_in_fleet("three-clusters")
+    analysis = sj.analyze(sj.Network(fleet, sj.uniform_routing(fleet), 40), "never-queue")
+    assert printed["noise_rate"] == analysis.noise_rate
+    assert (printed["in_flight"], printed["mean_staleness"]) == (30, 29)
+    assert "routing" not in printed
+    for key, values in {"weight": analysis.weights, "share": analysis.shares}.items():
+        assert [row[key] for row in printed["classes"]] == values.tolist()
+
+
 @pytest.mark.parametrize("rate, kind", [("0.01", "proxy"), ("0.0001", "guarantee")])
 def test_bounds_say_what_they_are(run, rate, kind):
     result = run(
@@ -48,6 +69,11 @@ def test_bounds_say_what_they_are(run, rate, kind):
         (("none.csv", "--concurrency", "3"), "none.csv: cannot be read"),
         (("twenty", "--concurrency", "0"), "at least 1"),
         (("twenty", "--concurrency", "3", "--routing", "balance"), "did you mean 'balanced'"),
+        (("twenty", "--concurrency", "3", "--policy", "idle"), "no theory is known for the policy"),
+        (
+            ("twenty", "--concurrency", "3", "--policy", "never-queue", "--routing", "uniform"),
+            "--routing goes with the policy routed",
+        ),
         (("twenty", "--concurrency", "3", "--constants", "1,2"), "four numbers L,sigma,M,A"),
         (("twenty", "--concurrency", "3", "--constants", "1,1,1,0"), "initial_gap must be"),
     ],

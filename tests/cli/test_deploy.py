@@ -62,7 +62,7 @@ def test_init_keeps_out_of_a_folder_that_is_in_use(run: Run, tmp_path: Path) -> 
         (("patience = 3", "patienc = 3"), (), "did you mean 'patience'"),
         (("updates = 200", "updates = 0"), (), "'updates' must be at least 1; it is 0"),
         (('routing = "uniform"', 'routing = "balanced"'), (), "adapt = true"),
-        (('rule = "generalized-async-sgd"', 'rule = "fedavg"'), (), "synchronous"),
+        (('rule = ""', 'rule = "fedavg"'), (), "synchronous"),
         (('plan = ""', 'plan = "plan.toml"'), (), "leave these two out"),
         (("", ""), ("--clients", "0"), "'clients' must be at least 1"),
         (("", ""), ("--pause", "1,2"), "it has 2"),

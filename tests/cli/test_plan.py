@@ -8,13 +8,58 @@ import pytest
 import sojourn as sj
 
 
-def test_before_and_after(run, tmp_path):
-    result = run("plan", "three-clusters", "--concurrency", "30", "--out", "plan.toml")
+def test_without_constants_queueing_is_measured_against_the_floor(run):
+    result = run("plan", "three-clusters")
     assert result.code == 0
-    assert "No --constants given: L = 10" in result.out
-    for word in ("uniform", "balanced", "square-root", "plan", "Why:", "A proxy, not a guarantee"):
+    words = " ".join(result.out.split())
+    assert "30 clients, 30 tasks in flight" in words
+    assert "never queue 11.1 29 1109 1.233 37" in words
+    assert (
+        "Never queueing has the least noise any policy can have with 30 tasks in flight (1.233, the "
+        "floor) at a staleness of 37; the best routing has 1.93 (1.57 times) at 107 (2.9 times)."
+    ) in words
+    assert "learning rate" not in words
+    assert result.out.splitlines()[-1].startswith("Next: sojourn tune")
+
+
+def test_json_without_constants_has_the_same_facts(run):
+    printed = json.loads(run("plan", "three-clusters", "--json").out)
+    assert (printed["objective"], printed["concurrency"]) == ("noise-rate", 30)
+    assert printed["learning_rate"] is None
+    never, plan = printed["comparison"]["never-queue"], printed["comparison"]["plan"]
+    assert printed["noise_floor"] == never["noise_rate"] == pytest.approx(1.2333, rel=1e-4)
+    assert plan["value"] == printed["value"] == pytest.approx(plan["noise_rate"], rel=1e-12)
+    cost = printed["queueing_cost"]
+    assert cost["noise"] == pytest.approx(plan["noise_rate"] / never["noise_rate"], rel=1e-12)
+    assert cost["staleness"] == pytest.approx(106.92 / 37, rel=1e-3)
+    assert printed["warnings"] == []
+
+
+def test_before_and_after(run, tmp_path):
+    arguments = ("--constants", "default", "--concurrency", "30", "--out", "plan.toml")
+    result = run("plan", "three-clusters", *arguments)
+    assert result.code == 0
+    words = ("uniform", "balanced", "square-root", "never queue", "plan", "Why:", "the floor")
+    for word in (*words, "this plan has", "A proxy, not a guarantee", "Next: sojourn tune"):
         assert word in result.out
     assert sj.Plan.read(tmp_path / "plan.toml").concurrency == 30
+
+
+def test_a_plan_of_least_noise_is_read_back(run, tmp_path):
+    run("plan", "three-clusters", "--concurrency", "5", "--out", "plan.toml")
+    plan = sj.Plan.read(tmp_path / "plan.toml")
+    assert plan.objective == sj.NoiseRate()
+    assert plan.concurrency == 5
+
+
+def test_a_plan_far_from_what_trains_is_told(run, tmp_path):
+    (tmp_path / "fleet.csv").write_text("service_rate,count\n1,6\n2,6\n")
+    arguments = ("--constants", "100,0.1,10,2.3", "--gradient-norm", "0.01", "--json")
+    printed = json.loads(run("plan", "fleet.csv", *arguments, "--concurrency", "1").out)
+    few, small = printed["warnings"]
+    assert few.startswith("1 task in flight brings 12 clients")
+    assert "times that of never queueing" in few
+    assert "become unstable at m = 1: try larger ones" in small
 
 
 def test_every_number_comes_from_the_plan_file(run, tmp_path):
@@ -64,12 +109,15 @@ def test_figure(run, tmp_path):
     "arguments, message",
     [
         (("--objective", "per-tme"), "did you mean 'per-time'"),
-        (("--objective", "per-time"), "needs --rounds"),
-        (("--objective", "time-budget"), "needs --time"),
+        (("--objective", "per-time", "--constants", "default"), "needs --rounds"),
+        (("--objective", "time-budget", "--constants", "default"), "needs --time"),
+        (("--objective", "per-time", "--rounds", "9"), "needs --constants"),
+        (("--gradient-norm", "0.5"), "time-to-accuracy needs --constants"),
+        (("--learning-rate", "0.1"), "does not depend on a learning rate"),
         (("--objective", "throughput"), "has no best concurrency"),
-        (("--gradient-norm", "-1"), "gradient_norm must be positive"),
+        (("--gradient-norm", "-1", "--constants", "default"), "gradient_norm must be positive"),
         (
-            ("--gradient-norm", "0.001", "--learning-rate", "1"),
+            ("--constants", "default", "--gradient-norm", "0.001", "--learning-rate", "1"),
             "the least that any routing attains",
         ),
         (("--group", "-1"), "tolerance must be positive"),
@@ -108,12 +156,13 @@ def test_options_of_another_objective_are_refused(run, arguments, message):
 
 def test_why_compares_what_was_asked_for(run):
     fixed = ("plan", "three-clusters", "--concurrency", "30")
-    budget = run(*fixed, "--objective", "time-budget", "--time", "1000").out
+    limited = ("--objective", "time-budget", "--time", "1000", "--constants", "default")
+    budget = run(*fixed, *limited).out
     assert "lower than under balanced routing" in " ".join(budget.split())
     fast = run(*fixed, "--objective", "throughput").out
     assert "37.0% higher than under balanced routing" in " ".join(fast.split())
     assert "whoever is slow is left out" in " ".join(fast.split())
-    same = run(*fixed, "--objective", "time-budget", "--time", "1000", "--routing", "balanced").out
+    same = run(*fixed, *limited, "--routing", "balanced").out
     assert "that of balanced routing" in " ".join(same.split())
 
 

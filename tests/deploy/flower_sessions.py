@@ -20,21 +20,30 @@ HERE = Path(__file__).parent
 LEARNING_RATE = 0.1
 
 
-def make_app(folder: Path) -> Path:
-    """The template, with a task for quick clients and clients that can be hostile."""
+def make_app(folder: Path, client_app: str) -> Path:
+    """The template, with a task for quick clients and clients that misbehave if told to."""
     write_app(folder)
     package = folder / PACKAGE
     (package / "task.py").write_text((HERE / "digits_task.py").read_text())
-    (package / "client_app.py").write_text((HERE / "hostile_client_app.py").read_text())
+    (package / "client_app.py").write_text((HERE / f"{client_app}.py").read_text())
     return folder
 
 
 class Session:
-    """A LocalFlower with some clients, and runs of the digits app on it."""
+    """A LocalFlower with some clients, and runs of the digits app on it.
 
-    def __init__(self, folder: Path, pauses: list[float], hostile: int | None = None) -> None:
-        self.folder, self.pauses, self.hostile = folder, pauses, hostile
-        self.app = make_app(folder / "app")
+    ``configs`` is what the nodes of some clients are told, which ``client_app`` understands.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        pauses: list[float],
+        configs: dict[int, str] | None = None,
+        client_app: str = "hostile_client_app",
+    ) -> None:
+        self.folder, self.pauses, self.configs = folder, pauses, configs or {}
+        self.app = make_app(folder / "app", client_app)
         self.flower = LocalFlower(folder / "logs")
         self.database = folder / "flower.sqlite"
 
@@ -55,7 +64,7 @@ class Session:
         self.flower.start_superlink(("--insecure", "--database", str(self.database)))
 
     def start_client(self, client: int) -> None:
-        config = "hostile=true" if client == self.hostile else ""
+        config = self.configs.get(client, "")
         self.flower.start_supernode(client, pause=self.pauses[client], config=config)
 
     def submit(self, run: Path, updates: int, *, clients: int = 3, **config: Any) -> int:

@@ -147,7 +147,12 @@ def test_the_order_of_a_shuffled_server_is_kept_for_the_clients_that_return(
 
 @pytest.mark.parametrize(
     "other",
-    [{"concurrency": 6}, {"rule": FedBuff(buffer_size=3)}, {"rule": FedBuff(buffer_size=4)}],
+    [
+        {"concurrency": 6},
+        {"policy": "idle"},
+        {"rule": FedBuff(buffer_size=3)},
+        {"rule": FedBuff(buffer_size=4)},
+    ],
 )
 def test_other_settings_are_refused(tmp_path: Path, other: dict[str, Any]) -> None:
     started = make(FedBuff(buffer_size=4)) if other == {"rule": FedBuff(buffer_size=3)} else make()

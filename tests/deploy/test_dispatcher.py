@@ -1,5 +1,6 @@
 """What the dispatcher does in each case that a fleet can bring about."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.tasks import Actions
+from sojourn.dispatch import Chooser, FirstOf, Policy, Restart, View
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.floor import target_rates
 from sojourn.network import Fleet
@@ -175,6 +177,22 @@ def test_synchronous_rules_are_turned_down_with_advice() -> None:
         make(rule=FedAvg())
     with pytest.raises(UnknownName, match="did you mean 'routed'"):
         make(policy="router")
+
+
+def test_policies_that_stop_tasks_are_turned_down() -> None:
+    class Stopping(Chooser):
+        def stops(self, view: View, finisher: int) -> Sequence[int]:
+            return ()
+
+    class Own(Policy):
+        name = "own"
+
+        def chooser(self, random: np.random.Generator) -> Chooser:
+            return Stopping()
+
+    for policy in (Restart(), FirstOf(), Own()):
+        with pytest.raises(InvalidInput, match=f"'{policy.name}' .* stops tasks, .* 'never-queue'"):
+            make(policy=policy)
 
 
 def test_wrong_settings_are_said() -> None:

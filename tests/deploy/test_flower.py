@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from sojourn.deploy.local import LocalFlower
+from sojourn.floor import target_rates
 from sojourn.network import Fleet, Network
 from sojourn.rules import GeneralizedAsyncSGD
 from sojourn.simulation.simulate import simulate
@@ -70,7 +71,7 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """Three clients with different service times and a hostile fourth, for several runs."""
     folder = tmp_path_factory.mktemp("flower")
-    with Session(folder, pauses=[0.0, 0.5, 1.5, 0.0], hostile=3) as started:
+    with Session(folder, pauses=[0.0, 0.5, 1.5, 0.0], configs={3: "hostile=true"}) as started:
         yield started
 
 
@@ -214,6 +215,61 @@ def kept_tasks(run: Path) -> list[dict[str, Any]]:
     tasks = tasks_of(run)[:used]
     assert len(tasks) == used
     return tasks
+
+
+def test_nobody_queues_and_duty_cycles_follow_a_slowdown(tmp_path: Path, say: Say) -> None:
+    """Two tasks for three clients alike; then one of them takes ten times as long.
+
+    After its first slow task, and some time into the second, the estimate still remembers the quick
+    ones: its share has gone two fifths of the way, at least, to what theory says of the new speeds.
+    """
+    run, slowness = tmp_path / "run", tmp_path / "slow"
+    slowing = {0: f'slow-file="{slowness}"'}
+    with Session(tmp_path / "flower", [0.0] * 3, slowing, "slowing_client_app") as session:
+        number = session.submit(
+            run,
+            1000,
+            policy="never-queue",
+            concurrency=2,
+            **{"replan-every": 2, "shortest-deadline": 300.0, "first-deadline": 300.0},
+        )
+        session.wait_while(run, lambda status: min(c["used"] for c in status["clients"]) < 2)
+        usual = float(np.mean([t["service_seconds"] for t in tasks_of(run) if t["client"] == 0]))
+        slowness.write_text(str(9.0 * usual))
+        session.wait_while(run, lambda status: not slow_tasks(run, usual))
+        session.wait_for(run, len(tasks_of(run)) + 5)
+        session.flower.flwr("stop", str(number), "local")
+    check_accounts(run, concurrency=2)
+    tasks = tasks_of(run)
+    assert {task["clients"] for task in tasks} == {3}
+
+    finished: dict[int, int] = {}
+    for task in tasks:  # sent only when the client's task before had been completed
+        assert task["dispatched"] > finished.get(task["client"], -1)
+        finished[task["client"]] = task["index"]
+
+    seconds = [[t["service_seconds"] for t in tasks if t["client"] == i] for i in (1, 2)]
+    slow = float(np.mean(slow_tasks(run, usual)))
+    rates = target_rates(Fleet([1 / slow, *(1 / np.mean(each) for each in seconds)]), 2)
+    theory = float(rates[0] / rates.sum())
+    after = share_of_the_first(tasks)
+    assert theory < after < theory + 0.6 * (1 / 3 - theory)
+    say(
+        f"a task of client 0 took {usual:.1f} s, then {slow:.1f} s; its share fell from 0.333 "
+        f"to {after:.3f}, theory {theory:.3f}; {len(tasks)} updates in {tasks[-1]['time']:.0f} s"
+    )
+
+
+def slow_tasks(run: Path, usual: float) -> list[float]:
+    """How long the tasks of client 0 took that took far longer than usual."""
+    taken = [task["service_seconds"] for task in tasks_of(run) if task["client"] == 0]
+    return [seconds for seconds in taken if seconds > 5 * usual]
+
+
+def share_of_the_first(tasks: list[dict[str, Any]]) -> float:
+    """What the shares of clients 1 and 2, as of their last tasks, leave to client 0."""
+    last = {task["client"]: task["probability"] for task in tasks}
+    return float(1.0 - last[1] - last[2])
 
 
 @pytest.mark.skipif(

@@ -1,18 +1,22 @@
 """Run configurations: what they mean, and what is said about wrong ones."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
+from sojourn.deploy.serverapp import make_dispatcher
 from sojourn.deploy.settings import Settings, read_settings
-from sojourn.errors import InvalidFile, UnknownName
+from sojourn.dispatch import NeverQueue, Routed
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.network import Fleet
 from sojourn.optimize import PerTime
 from sojourn.planning import plan
 from sojourn.rules import AsyncSGD, Cosine, FedBuff, Momentum
+from tests.deploy.digits_task import Softmax, shares
 from tests.deploy.test_rates import dispatcher
 from tests.deploy.virtual_clock import VirtualClients
 
@@ -62,6 +66,45 @@ def test_a_rule_of_ones_own_lies_beside_the_settings(tmp_path: Path) -> None:
     )
     settings = read_settings({**LEAST, "rule": "rule_beside_settings:Own"}, tmp_path)
     assert settings.rule.name == "own"
+
+
+def test_a_policy_is_the_rules_or_ones_own_choice(tmp_path: Path) -> None:
+    assert read(tmp_path).policy == Routed()
+    assert read(tmp_path, policy="", rule="ringmaster").policy == NeverQueue()
+    settings = read(tmp_path, policy="never-queue", concurrency=2, routing="uniform")
+    assert (settings.policy, settings.concurrency) == (NeverQueue(), 2)
+    assert make_dispatcher(Softmax(*shares(3)[0]), settings, depth=2).router.policy == NeverQueue()
+    (tmp_path / "policy_beside_settings.py").write_text(
+        "from dataclasses import dataclass\nfrom sojourn.dispatch import Idle\n"
+        "@dataclass(frozen=True)\nclass Own(Idle):\n    name = 'own'\n    patience: int = 1\n"
+    )
+    config = {"policy.name": "policy_beside_settings:Own", "policy.patience": 4}
+    own: Any = read_settings({**LEAST, **config}, tmp_path).policy
+    assert (own.name, own.patience) == ("own", 4)
+
+
+def test_a_tuned_plan_brings_its_rule_and_policy(tmp_path: Path) -> None:
+    objective = PerTime(LearningConstants(15, 1, 3, 10), learning_rate=0.01, rounds=0)
+    made = plan(Fleet([0.1, 0.5, 1.0]), objective, concurrency=2)
+    tuned = replace(made, policy=NeverQueue(), rule=AsyncSGD(debias=0.5))
+    tuned.write(tmp_path / "plan.toml")
+    config = {"clients": 3, "updates": 10, "plan": "plan.toml"}
+    settings = read_settings({**config, "rule": "", "adapt": True}, tmp_path)
+    assert (settings.rule, settings.policy) == (AsyncSGD(debias=0.5), NeverQueue())
+    assert (settings.concurrency, settings.replan()) == (2, None)
+    other = read_settings({**config, "rule": "ringmaster"}, tmp_path)
+    assert other.rule.name == "ringmaster"
+
+
+def test_policies_that_cannot_be_followed_are_said(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="'restart' waits for whole cohorts or stops tasks"):
+        read_settings({**LEAST, "policy.name": "restart", "policy.max-staleness": 5}, tmp_path)
+    with pytest.raises(UnknownName, match="did you mean 'never-queue'"):
+        read(tmp_path, policy="never-que")
+    write_plan(tmp_path, [0.1, 0.5, 1.0])
+    for config in ({"plan": "plan.toml"}, {"routing": "balanced", "adapt": True}):
+        with pytest.raises(InvalidFile, match="not chosen by a routing"):
+            read(tmp_path, policy="never-queue", **config)
 
 
 def test_a_plan_gives_fleet_routing_concurrency_and_rate(tmp_path: Path) -> None:

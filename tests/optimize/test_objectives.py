@@ -20,6 +20,7 @@ OBJECTIVES = [
     sj.TimeBudget(CONSTANTS, 1000.0),
     sj.TimeBudget(CONSTANTS, 1000.0, learning_rate=0.01),
     sj.Throughput(),
+    sj.NoiseRate(),
 ]
 
 
@@ -68,8 +69,53 @@ def test_time_budget_is_the_per_round_bound_at_the_rounds_it_allows():
         lambda: sj.TimeToAccuracy(CONSTANTS, 0.0),
         lambda: sj.TimeBudget(CONSTANTS, -5.0),
         lambda: sj.Throughput().with_learning_rate(0.1),
+        lambda: sj.NoiseRate().with_learning_rate(0.1),
+        lambda: sj.optimize_concurrency(sj.Fleet([1.0, 2.0]), sj.NoiseRate()),
     ],
 )
 def test_bad_arguments_get_a_sentence(make):
     with pytest.raises(sj.InvalidInput):
         make()
+
+
+CLUSTERS = sj.built_in_fleet("three-clusters")
+
+
+@pytest.mark.parametrize(
+    "tasks, noise, staleness", [(10, 3.331, 58.6), (30, 1.930, 106.9), (90, 1.465, 251.9)]
+)
+def test_the_least_noise_of_routed_tasks_on_three_clusters(tasks, noise, staleness):
+    """Staleness is the mean over clients of the time that a task spends with them."""
+    found = sj.optimize_routing(CLUSTERS, tasks, sj.NoiseRate())
+    analysis = sj.analyze(found.network)
+    assert round(found.value, 3) == noise
+    assert round(analysis.mean_staleness_time, 1) == staleness
+    assert analysis.noise_rate == pytest.approx(found.value, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "tasks, noise, staleness, in_rounds",
+    [(10, 3.413, 60.8, 54), (30, 2.118, 122.0, 118), (90, 1.740, 318.4, 315)],
+)
+def test_square_root_routing_on_three_clusters(tasks, noise, staleness, in_rounds):
+    """Staleness in rounds, divided by the throughput, leaves out the round that ends the task."""
+    network = sj.Network(CLUSTERS, sj.square_root_routing(CLUSTERS), tasks)
+    analysis = sj.analyze(network)
+    assert round(sj.NoiseRate().evaluate(network).value, 3) == noise
+    assert round(analysis.mean_staleness_time, 1) == staleness
+    assert round(CLUSTERS.counts @ analysis.staleness / 30 / analysis.throughput) == in_rounds
+
+
+def test_with_one_task_square_root_routing_has_the_least_noise():
+    fleet = sj.Fleet([0.2, 1.0, 7.0, 9.0], counts=[1, 4, 2, 3])
+    found = sj.optimize_routing(fleet, 1, sj.NoiseRate())
+    np.testing.assert_allclose(
+        found.network.client_routing, fleet.expand(sj.square_root_routing(fleet)), rtol=1e-4
+    )
+
+
+def test_a_plan_of_least_noise_has_as_many_tasks_as_clients():
+    plan = sj.plan(sj.Fleet([0.5, 2.0], counts=[3, 4]), sj.NoiseRate())
+    assert plan.concurrency == 7
+    assert plan.learning_rate is None
+    assert plan.is_guarantee is None

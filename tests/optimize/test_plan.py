@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import sojourn as sj
+from sojourn.floor import noise_floor
+from sojourn.planning.advice import queueing_cost, warnings
 
 PAPER = sj.LearningConstants(15.0, 1.0, 3.0, 10.0)
 THREE = sj.built_in_fleet("three-clusters")
@@ -14,6 +16,7 @@ OBJECTIVES = [
     sj.TimeToAccuracy(PAPER, 0.5, guaranteed=True),
     sj.TimeBudget(PAPER, 1000.0),
     sj.Throughput(),
+    sj.NoiseRate(),
 ]
 
 
@@ -119,6 +122,7 @@ def test_no_simple_routing_is_better_at_its_own_learning_rate(objective):
 
 def test_a_time_budget_gives_every_routing_its_own_rounds():
     rows = sj.plan(THREE, sj.TimeBudget(PAPER, 1000.0), concurrency=30).comparison()
+    assert rows.pop("never-queue").value is None
     for row in rows.values():
         assert row.per_round == pytest.approx(row.value, rel=1e-12)
         assert row.per_time == pytest.approx(row.value / row.throughput, rel=1e-12)
@@ -156,3 +160,37 @@ def test_an_unnamed_fleet_comes_back_unnamed(tmp_path):
     assert plan.network.fleet.classes > fleet.classes
     plan.write(tmp_path / "plan.toml")
     assert sj.Plan.read(tmp_path / "plan.toml").fleet == fleet
+
+
+@pytest.mark.parametrize("objective", [sj.NoiseRate(), sj.TimeToAccuracy(PAPER, 5.0)], ids=str)
+def test_every_plan_is_held_against_never_queueing(objective):
+    plan = sj.plan(THREE, objective, concurrency=10)
+    row, theory = plan.comparison()["never-queue"], sj.analyze(plan.network, "never-queue")
+    assert row.noise_rate == pytest.approx(noise_floor(THREE, 10), rel=1e-12)
+    assert row.throughput == pytest.approx(theory.throughput, rel=1e-12)
+    noise, staleness = queueing_cost(plan)
+    assert noise == pytest.approx(plan.predict().noise_rate / row.noise_rate, rel=1e-12)
+    assert staleness == pytest.approx(plan.predict().staleness_time / 37.0, rel=1e-9)
+    assert noise >= 1 and staleness >= 1
+
+
+def test_links_leave_never_queueing_out():
+    fleet = sj.Fleet([1.0, 2.0], counts=[2, 2], uplink=[0.5, 0.0])
+    plan = sj.plan(fleet, sj.NoiseRate())
+    assert plan.concurrency == 4
+    assert "never-queue" not in plan.comparison()
+    assert queueing_cost(plan) is None
+    assert warnings(plan) == []
+
+
+def test_warnings_name_few_tasks_and_timid_steps():
+    fleet = sj.Fleet([1.0, 2.0], counts=[6, 6])
+    assert warnings(sj.plan(fleet, sj.NoiseRate())) == []
+    (few,) = warnings(sj.plan(fleet, sj.NoiseRate(), concurrency=1))
+    assert few.startswith("1 task in flight brings 12 clients")
+    brave = sj.plan(fleet, sj.TimeToAccuracy(PAPER, 5000.0, learning_rate=0.1), concurrency=12)
+    assert warnings(brave) == []
+    (timid,) = warnings(
+        sj.plan(fleet, sj.TimeToAccuracy(PAPER, 5000.0, learning_rate=0.001), concurrency=12)
+    )
+    assert "become unstable at m = 12" in timid

@@ -32,14 +32,19 @@ def simulate_events(
     seed: int,
     work: float = 1.0,
     paired: bool = False,
+    max_staleness: int = 10,
+    enough: int = 2,
+    again: bool = False,
 ) -> list[Completion]:
     """Any law, any policy: a list of completions to come, ordered by (time, start of service).
 
     ``first`` are the clients of the first tasks (ignored by ``synchronous``, which draws a cohort).
+    ``max_staleness`` belongs to ``restart``, ``enough`` (its knob ``first``) and ``again`` to
+    ``first-of``.
     """
     _, service, dispatch, choosing = generators(seed, 4)
     n, m = network.size, network.concurrency
-    if policy == "never-queue":
+    if policy in ("never-queue", "restart", "first-of"):
         m = min(n, m)
     block = max(BLOCK, m)
     means = 1.0 / network.fleet.expand(network.fleet.service_rates)
@@ -82,6 +87,15 @@ def simulate_events(
         if len(queues[client]) == 1:
             serve(client, now)
 
+    def stop(client: int) -> None:
+        queues[client].clear()
+        future[:] = [entry for entry in future if entry[2] != client]
+        heapq.heapify(future)
+
+    def send_furthest_behind(now: float) -> None:
+        waiting = [i for i in range(n) if not queues[i]]
+        send(min(waiting, key=lambda i: ((given[i] + 0.5) * interval[i], i)), now)
+
     def send_cohort(now: float) -> None:
         for j in range(m):
             chosen = j + int(next(uniforms) * (n - j))
@@ -103,8 +117,24 @@ def simulate_events(
         if policy in ("routed", "shuffled"):
             send(next(targets), now)
         elif policy == "never-queue":
-            waiting = [i for i in range(n) if not queues[i]]
-            send(min(waiting, key=lambda i: ((given[i] + 0.5) * interval[i], i)), now)
+            send_furthest_behind(now)
+        elif policy == "restart":
+            by_start = sorted(future, key=lambda entry: entry[1])
+            old = [i for _, _, i in by_start if len(done) - queues[i][0] >= max_staleness]
+            for i in old:
+                stop(i)
+                given[i] -= 1
+                send(i, now)
+            send_furthest_behind(now)
+        elif policy == "first-of":
+            if len(done) % enough == 0:
+                for i in range(n):
+                    stop(i)
+                cohort = range(n) if m == n else choosing.permutation(n)[:m].tolist()
+                for i in cohort:
+                    send(i, now)
+            elif again:
+                send(client, now)
         elif policy == "idle":
             idle.append(client)
             chosen = int(next(uniforms) * len(idle))

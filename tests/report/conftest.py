@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
 from sojourn.estimate import Estimate
 from sojourn.history import History
 from sojourn.network import built_in_fleet

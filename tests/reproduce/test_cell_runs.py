@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
 from sojourn.history import History
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.estimate import estimated_seconds, in_words

@@ -1,9 +1,12 @@
 """The kernels against slow twins: the same numbers give the same schedule, others the same law."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, ks_2samp
 
+from sojourn.dispatch import FirstOf, Policy, Restart
 from sojourn.network import Fleet, Network, built_in_fleet, uniform_routing
 from sojourn.simulation.alias import alias_table
 from sojourn.simulation.laws import Law, Trace, as_laws
@@ -67,6 +70,29 @@ def test_event_kernel_is_its_twin_for_every_policy(policy: str, law: str) -> Non
         MIXED, rounds=ROUNDS, laws=(Law(law),), policy=policy, first=spread(MIXED), seed=8
     )
     assert_same(MIXED, twin, law=law, policy=policy, seed=8)
+
+
+STOPPING = [
+    (Restart(max_staleness=1), "restart", {"max_staleness": 1}),
+    (Restart(max_staleness=7), "restart", {"max_staleness": 7}),
+    (Restart(max_staleness=60), "restart", {"max_staleness": 60}),
+    (FirstOf(first=1), "first-of", {"enough": 1}),
+    (FirstOf(first=4), "first-of", {"enough": 4}),
+    (FirstOf(first=15, again=True), "first-of", {"enough": 15, "again": True}),
+]
+
+
+@pytest.mark.parametrize(("policy", "name", "knobs"), STOPPING, ids=str)
+@pytest.mark.parametrize("law", ["exponential", "lognormal"])
+def test_policies_that_stop_tasks_are_their_twins(
+    policy: Policy, name: str, knobs: dict[str, Any], law: str
+) -> None:
+    for network in (MIXED, CROWDED):
+        first = list(range(policy.in_flight(network)))
+        twin = simulate_events(
+            network, rounds=2000, laws=(Law(law),), policy=name, first=first, seed=6, **knobs
+        )
+        assert_same(network, twin, law=law, policy=policy, seed=6)
 
 
 def test_kernel_and_independent_twin_have_the_same_law() -> None:

@@ -1,17 +1,12 @@
 """Where cells run makes no difference to what they give; and a killed worker loses nothing."""
 
 import inspect
-import json
-import os
-import subprocess
 import sys
 import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import distributed
 import pytest
 from distributed.scheduler import KilledWorker
 from joblib import cpu_count
@@ -24,6 +19,7 @@ from sojourn.train.experiment.cells import Cell, run_cell
 from sojourn.train.experiment.engines import DaskEngine, LocalEngine, following, make_engine, note
 from sojourn.train.experiment.experiment import Experiment, experiment_from_table
 from sojourn.train.experiment.run import prepare_folder, run_experiment
+from tests.train.cluster import PATIENCE, dask_cluster
 
 
 def small(folder, **changes):
@@ -294,9 +290,6 @@ def test_a_dead_process_is_said_and_the_rest_is_kept(tmp_path, monkeypatch):
     sys.modules.pop("deadly_problem")
 
 
-PATIENCE = 600
-"""Seconds to wait for processes that a busy machine is slow to start."""
-
 SLOW = """
 import os, time
 from pathlib import Path
@@ -321,41 +314,11 @@ def slow(clients, seed):
 
 @pytest.fixture
 def cluster(tmp_path):
-    """A real scheduler and two real workers on loopback: ``(address, workers)``.
-
-    As workers are started if nothing is said about it, each calls cells from several threads. What
-    the problem ``SLOW`` begins after the first look ends only when there is a file ``killed``.
-    """
-    environment = {**os.environ, "WAIT_FOR": "killed", "OMP_NUM_THREADS": "1"}
-    options = {"cwd": tmp_path, "env": environment}
-    options |= {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    file = tmp_path / "scheduler.json"
-    local = ["--host", "127.0.0.1", "--no-dashboard"]
-
-    def start(module, *arguments):
-        command = [sys.executable, "-m", f"distributed.cli.{module}", *arguments, *local]
-        return subprocess.Popen(command, **options)
-
-    processes = [start("dask_scheduler", "--port", "0", "--scheduler-file", str(file))]
-    try:
-        address = _when_written(file)
-        worker = ("dask_worker", address, "--no-nanny", "--nthreads", "2")
-        processes += [start(*worker), start(*worker)]
-        yield address, processes[1:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def _when_written(file: Path) -> str:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        try:
-            return json.loads(file.read_text())["address"]
-        except (OSError, ValueError):
-            time.sleep(0.05)
-    raise AssertionError("the Dask scheduler did not start")
+    """What the problem ``SLOW`` begins after the first look ends only when there is a file ``killed``."""
+    with dask_cluster(
+        tmp_path, workers=2, environment={"WAIT_FOR": "killed"}
+    ) as address_and_workers:
+        yield address_and_workers
 
 
 @pytest.mark.timeout(2 * PATIENCE)
@@ -367,8 +330,6 @@ def test_a_killed_dask_worker_loses_nothing(tmp_path, monkeypatch, cluster):
     run_experiment(experiment, tmp_path / "local", LocalEngine())
     begun = tmp_path / "begun.txt"
     begun.unlink()
-    with distributed.Client(address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=PATIENCE)
     by_pid = {worker.pid: worker for worker in workers}
 
     def kill_the_first_that_begins_a_cell():

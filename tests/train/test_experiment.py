@@ -61,6 +61,17 @@ def history(**changes):
     return History(**values)
 
 
+def test_data_that_go_with_speed_follow_the_fleet(tmp_path):
+    """Slow clients hold digits 0 to 3, medium ones 4 to 6, fast ones 7 to 9, whoever they are."""
+    (tmp_path / "reversed.csv").write_text("service_rate,count\n1,10\n0.1,10\n0.01,10\n")
+    for fleet, slow in (("three-clusters", 0), ("reversed.csv", 29)):
+        problem = build_problem(made(tmp_path, fleet=fleet, partition="by-speed(1.0)"), seed=3)
+        held = [sorted(set(y.tolist())) for _, y in problem.train_sets]
+        assert held[slow] == [0, 1, 2, 3]
+        assert held[15] == [4, 5, 6]
+        assert held[29 - slow] == [7, 8, 9]
+
+
 def test_ten_lines_are_enough(tmp_path):
     path = tmp_path / "experiment.toml"
     path.write_text(
@@ -145,7 +156,6 @@ def test_a_routing_may_be_given_client_by_client(tmp_path):
         ({"rule": "fedbuff"}, "'uniform' would have no effect.*that of the rule 'fedbuff'"),
         ({"rule": "async-sgd", "policy": "shuffled"}, "with policy 'shuffled' clients are not"),
         ({"strategy": [{"name": "a", "rule": "fedavg", "routing": [0.01, 0.04, 0.05]}]}, "routed"),
-        ({"strategy": [{"rule": "ringmaster", "routing": "p.toml"}]}, "copy the concurrency"),
         (
             {"start": "stationary", "strategy": [{"name": "a", "rule": "fedavg"}]},
             "stationary start",
@@ -164,6 +174,14 @@ def test_mistakes_are_said_with_their_place(tmp_path, changes, message):
     with pytest.raises(InvalidFile, match=message) as raised:
         made(tmp_path, **changes)
     assert "e.toml" in str(raised.value) or "no.toml" in str(raised.value)
+
+
+def test_a_plan_without_effect_is_refused(tmp_path):
+    sj.plan(sj.built_in_fleet("three-clusters"), sj.Throughput(), concurrency=5).write(
+        tmp_path / "p.toml"
+    )
+    with pytest.raises(InvalidFile, match=r"e\.toml.*copy the concurrency"):
+        made(tmp_path, strategy=[{"rule": "ringmaster", "routing": "p.toml"}])
 
 
 def test_every_key_and_knob_is_documented(tmp_path, monkeypatch):
@@ -278,7 +296,7 @@ def test_a_problem_of_the_users_own(tmp_path, monkeypatch):
     for name, message in [
         ("own_problem:wrong", "returned a NoneType"),
         ("own_problem:too_few", "29 clients; the fleet has 30"),
-        ("own_problem:missing", "no function 'missing'"),
+        ("own_problem:missing", "there is no 'missing'"),
         ("not_there:f", "cannot be imported"),
     ]:
         with pytest.raises(InvalidInput, match=message):

@@ -6,20 +6,8 @@ from typing import NoReturn
 
 import typer
 
-from sojourn.errors import MissingExtra, SojournError
+from sojourn.errors import EXTRAS, MissingExtra, SojournError
 from sojourn.version import __version__
-
-EXTRAS = {
-    "torch": "train",
-    "sklearn": "train",
-    "joblib": "train",
-    "distributed": "dask",
-    "jinja2": "report",
-    "matplotlib": "report",
-    "plotly": "report",
-    "flwr": "deploy",
-}
-"""Which extra brings a package that a command may find missing."""
 
 app = typer.Typer(
     name="sojourn",
@@ -81,14 +69,25 @@ def main() -> None:
         app()
     except SojournError as error:
         _refuse(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        _refuse(SojournError(_in_words(error)))
+    except MemoryError as error:
+        _refuse(SojournError(f"this takes more memory than there is: {error or 'ask for less'}"))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
         _refuse(MissingExtra(package, extra=EXTRAS[package]))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+
+
+def _in_words(error: OSError) -> str:
+    """What the file system refused, and where."""
+    name = str(error.filename or "")
+    where = name if len(name) <= 200 else f"{name[:100]}... ({len(name)} characters)"
+    return f"{where}: {error.strerror}" if where else str(error)
 
 
 def _refuse(error: SojournError) -> NoReturn:

@@ -1,4 +1,4 @@
-"""``sojourn analyze``: the exact steady state of a fleet under a routing."""
+"""``sojourn analyze``: the steady state of a fleet under a routing or another policy."""
 
 import json
 from typing import Annotated, Any
@@ -8,14 +8,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sojourn.bounds import LearningConstants, max_learning_rate, per_round_bound, per_time_bound
+from sojourn.analysis import analyze as analyze_network
+from sojourn.bounds import max_learning_rate, per_round_bound, per_time_bound
 from sojourn.cli import app
 from sojourn.cli.inputs import FleetArgument, printed
+from sojourn.constants import LearningConstants
+from sojourn.dispatch import Policy, as_policy
+from sojourn.errors import InvalidInput
+from sojourn.floor import noise_floor
 from sojourn.inputs import read_constants, read_fleet, read_routing
-from sojourn.jackson import analyze as analyze_network
 from sojourn.network import Network
 
 MOST_ROWS = 40
+LEAST_EXCESS = 5e-4
+"""Relative difference of noise rates below which one is not said to be larger."""
 
 
 @app.command()
@@ -23,12 +29,16 @@ def analyze(
     fleet: FleetArgument,
     concurrency: Annotated[int, typer.Option(help="Tasks in flight, m.")],
     routing: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="uniform, balanced, square-root, or a CSV with a column routing: the probability "
-            "of each single client, one row per class."
+            "of each single client, one row per class.",
+            show_default="uniform",
         ),
-    ] = "uniform",
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="Who gets the next task: routed, never-queue, or yours.")
+    ] = "routed",
     constants: Annotated[
         str | None,
         typer.Option(
@@ -40,13 +50,22 @@ def analyze(
     rounds: Annotated[int, typer.Option(help="T in the bounds.")] = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Throughput, staleness and load of every client, exactly.
+    """Throughput, staleness, load and noise of every client, exactly.
 
     Example: sojourn analyze three-clusters --concurrency 30 --routing balanced
     """
-    clients = read_fleet(fleet)
+    clients, sends = read_fleet(fleet), as_policy(policy)
+    if not sends.routes and (routing is not None or constants is not None):
+        option = "--routing" if routing is not None else "--constants (the bounds G and H)"
+        raise InvalidInput(
+            f"{option} goes with the policy routed; this one is {sends.name}: leave it out"
+        )
+    routing = routing or "uniform"
     network = Network(clients, read_routing(routing, clients), concurrency)
-    result: dict[str, Any] = {"fleet": fleet, "routing": routing, **_steady_state(network)}
+    result: dict[str, Any] = {"fleet": fleet, "policy": sends.name}
+    if sends.routes:
+        result["routing"] = routing
+    result |= _steady_state(network, sends)
     if constants is not None:
         result["bounds"] = _bounds(network, read_constants(constants), learning_rate, rounds)
     if as_json:
@@ -55,21 +74,30 @@ def analyze(
         _show(result, Console())
 
 
-def _steady_state(network: Network) -> dict[str, Any]:
-    analysis, fleet = analyze_network(network), network.fleet
+def _steady_state(network: Network, policy: Policy) -> dict[str, Any]:
+    analysis, fleet = analyze_network(network, policy), network.fleet
     columns = {
         "service_rate": fleet.service_rates,
-        "routing": network.routing,
+        "share": analysis.shares,
+        "rate": analysis.rates,
         "mean_tasks": analysis.mean_tasks,
         "mean_tasks_full": analysis.mean_tasks_full,
         "staleness": analysis.staleness,
+        "staleness_time": analysis.staleness_time,
         "utilization": analysis.utilization,
+        "weight": analysis.weights,
     }
+    if policy.routes:
+        columns["routing"] = network.routing
     return {
         "clients": network.size,
         "concurrency": network.concurrency,
+        "in_flight": policy.in_flight(network),
         "throughput": analysis.throughput,
-        "mean_staleness": network.concurrency - 1,
+        "mean_staleness": policy.in_flight(network) - 1,
+        "mean_staleness_time": analysis.mean_staleness_time,
+        "noise_rate": analysis.noise_rate,
+        "noise_floor": noise_floor(fleet, network.concurrency),
         "classes": [
             {
                 "name": fleet.label(k),
@@ -102,22 +130,28 @@ def _bounds(
 
 
 def _show(result: dict[str, Any], console: Console) -> None:
+    sent = f"{escape(result['routing'])} routing" if "routing" in result else result["policy"]
     console.print(
         f"[bold]{escape(result['fleet'])}[/bold]: {result['clients']} clients, "
-        f"{result['concurrency']} tasks in flight, {escape(result['routing'])} routing"
+        f"{result['in_flight']} tasks in flight, {sent}"
     )
-    headings = ("clients", "rate", "probability", "mean tasks", "staleness", "utilisation")
-    table = Table("class", *headings, box=None, header_style="bold")
+    columns = {
+        "rate": "service_rate",
+        "share each": "share",
+        "mean tasks": "mean_tasks",
+        "staleness": "staleness",
+        "in time": "staleness_time",
+        "weight": "weight",
+    }
+    table = Table("class", "clients", *columns, "utilisation", box=None, header_style="bold")
+    table.padding, table.pad_edge = (0, 1, 0, 0), False
     for column in table.columns[1:]:
         column.justify = "right"
     for row in result["classes"][:MOST_ROWS]:
         table.add_row(
             escape(row["name"]),
             str(row["count"]),
-            printed(row["service_rate"]),
-            printed(row["routing"]),
-            printed(row["mean_tasks"]),
-            printed(row["staleness"]),
+            *(printed(row[key]) for key in columns.values()),
             f"{row['utilization']:.1%}",
         )
     console.print(table)
@@ -126,7 +160,14 @@ def _show(result: dict[str, Any], console: Console) -> None:
         console.print(f"... and {hidden} more classes (--json prints them all)")
     console.print(
         f"throughput {printed(result['throughput'])} rounds per unit of time; a task waits "
-        f"{result['mean_staleness']} rounds on average, whatever the routing"
+        f"{result['mean_staleness']} rounds on average, whoever gets it"
+    )
+    over, least = result["noise_rate"] / result["noise_floor"] - 1.0, "the least of any policy"
+    if over > LEAST_EXCESS:
+        least = f"{1.0 + over:.3g} times {least} ({printed(result['noise_floor'])})"
+    console.print(
+        f"noise rate {printed(result['noise_rate'])}, {least}; a task spends "
+        f"{printed(result['mean_staleness_time'])} units of time with a client, mean over clients"
     )
     if "bounds" in result:
         _show_bounds(result["bounds"], console)

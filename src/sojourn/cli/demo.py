@@ -1,4 +1,4 @@
-"""``sojourn demo``: the whole way from a fleet to a page to look at, on embedded data."""
+"""``sojourn demo``: from a fleet to the strategy that wins, and a page to look at."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,6 @@ import typer
 
 from sojourn.cli import app
 from sojourn.errors import MissingExtra
-from sojourn.inputs import DEFAULT_CONSTANTS
 
 
 @app.command()
@@ -15,11 +14,11 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything that is made.")] = Path("demo"),
     jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
 ) -> None:
-    """Plan, simulate, train and report on a built-in fleet and embedded digits, in minutes."""
+    """Find the strategy that wins on a built-in fleet and embedded digits, and show it, in minutes."""
     try:
         from sojourn.reproduce.demo import demonstrate
     except ImportError as error:
         raise MissingExtra(error.name or "torch", extra="all") from error
 
-    page = demonstrate(DEFAULT_CONSTANTS, out=out, jobs=jobs, say=typer.echo)
+    page = demonstrate(out=out, jobs=jobs, say=typer.echo)
     typer.echo(f"open {page}")

@@ -2,27 +2,27 @@
 
 import csv
 import json
-import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from sojourn.bounds import LearningConstants, max_learning_rate
 from sojourn.cli import app
-from sojourn.cli.inputs import FleetArgument, printed
+from sojourn.cli.inputs import FleetArgument
+from sojourn.cli.plantext import as_table, next_step, show
 from sojourn.config import Table as Settings
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
 from sojourn.extensions import is_extension
 from sojourn.files import replacing
-from sojourn.inputs import DEFAULT_CONSTANTS, read_constants, read_fleet, read_routing
-from sojourn.network import ROUTINGS, Fleet
+from sojourn.inputs import read_constants, read_fleet, read_routing
+from sojourn.network import Fleet
 from sojourn.optimize import (
     OBJECTIVES,
+    NoiseRate,
     Objective,
     PerRound,
     PerTime,
@@ -32,17 +32,14 @@ from sojourn.optimize import (
     group_clients,
     objective_from_table,
 )
-from sojourn.planning import Plan, Prediction, frontier, plan as make_plan
+from sojourn.planning import Plan, frontier, plan as make_plan
 from sojourn.progress import steps
 from sojourn.provenance import provenance
 from sojourn.types import FloatArray
 
 DEFAULT_GRADIENT_NORM = 0.5
-LEAST_GAIN = 5e-4
-"""Relative difference of values below which two routings are called equally good."""
 MOST_TRACED = 200
 """Classes beyond which the frontier is drawn for a grouped fleet."""
-MOST_ROWS = 40
 MOST_LINES = 10**7
 """The largest fleet whose clients are written one by one."""
 FIGURES = (".png", ".pdf", ".svg")
@@ -52,13 +49,14 @@ FIGURES = (".png", ".pdf", ".svg")
 def plan(
     fleet: FleetArgument,
     objective: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="time-to-accuracy (--gradient-norm), time-budget (needs --time), per-time (H) or "
-            "per-round (G) (need --rounds), throughput (needs --concurrency), or yours as "
-            "module:Class."
+            help="noise-rate, throughput (needs --concurrency), or with --constants: "
+            "time-to-accuracy (--gradient-norm), time-budget (needs --time), per-time (H) or "
+            "per-round (G) (need --rounds); or yours as module:Class.",
+            show_default="noise-rate; with constants time-to-accuracy",
         ),
-    ] = "time-to-accuracy",
+    ] = None,
     gradient_norm: Annotated[
         float | None,
         typer.Option(help="Target for the mean squared gradient norm.", show_default="0.5"),
@@ -81,7 +79,7 @@ def plan(
     ] = None,
     constants: Annotated[
         str | None,
-        typer.Option(help="L,sigma,M,A, or a TOML file from `sojourn calibrate`."),
+        typer.Option(help="L,sigma,M,A, a TOML file from `sojourn calibrate`, or default."),
     ] = None,
     group: Annotated[
         float | None,
@@ -98,10 +96,13 @@ def plan(
 ) -> None:
     """Choose who gets which share of the tasks, how many are in flight, and how fast to learn.
 
-    Example: sojourn plan three-clusters --objective time-to-accuracy --gradient-norm 0.5 --out plan.toml
+    Example: sojourn plan three-clusters --out plan.toml
     """
     console = Console()
-    known = DEFAULT_CONSTANTS if constants is None else read_constants(constants)
+    known = None if constants is None else read_constants(constants)
+    if objective is None:
+        learns = known is not None or gradient_norm is not None or guaranteed
+        objective = "time-to-accuracy" if learns else "noise-rate"
     wanted = _objective(objective, known, gradient_norm, guaranteed, time, rounds)
     original = read_fleet(fleet)
     if clients is not None and original.size > MOST_LINES:
@@ -135,10 +136,8 @@ def plan(
         ),
     )
     if as_json:
-        typer.echo(json.dumps(_as_json(best), indent=2))
+        typer.echo(json.dumps(as_table(best), indent=2))
     else:
-        if constants is None and not isinstance(wanted, Throughput):
-            console.print(_default_constants_said())
         if group is not None:
             console.print(
                 f"{original.classes} speeds taken as {planned.classes} classes: every client is "
@@ -146,7 +145,7 @@ def plan(
             )
         if interrupted:
             console.print("[yellow]Interrupted:[/yellow] this is the best plan until then.")
-        _show(best, console)
+        show(best, console)
     if out is not None:
         best.write(out)
     if clients is not None:
@@ -159,11 +158,13 @@ def plan(
     for path in (out, clients, figure):
         if path is not None and not as_json:
             console.print(f"written: {escape(str(path))}")
+    if not as_json:
+        console.print(next_step(best, fleet, out))
 
 
 def _objective(
     name: str,
-    constants: LearningConstants,
+    constants: LearningConstants | None,
     gradient_norm: float | None,
     guaranteed: bool,
     time: float | None,
@@ -192,12 +193,19 @@ def _objective(
             raise InvalidInput(
                 f"{option} goes with the objective {' or '.join(goes_with)}; this one is {name}"
             )
+    if name == "noise-rate":
+        return NoiseRate()
+    if name == "throughput":
+        return Throughput()
+    if constants is None:
+        raise InvalidInput(
+            f"the objective {name} needs --constants: L,sigma,M,A, a file from `sojourn calibrate`, "
+            "or default. Without constants plan for the objective noise-rate"
+        )
     if name == "time-to-accuracy":
         return TimeToAccuracy(
             constants, DEFAULT_GRADIENT_NORM if gradient_norm is None else gradient_norm, guaranteed
         )
-    if name == "throughput":
-        return Throughput()
     if name == "time-budget":
         if time is None:
             raise InvalidInput("the objective time-budget needs --time: how long you can train")
@@ -205,144 +213,6 @@ def _objective(
     if rounds is None:
         raise InvalidInput(f"the objective {name} needs --rounds: how many updates you will make")
     return (PerTime if name == "per-time" else PerRound)(constants, None, rounds)
-
-
-def _as_json(plan: Plan) -> dict[str, Any]:
-    fleet = plan.network.fleet
-    return {
-        "objective": plan.objective.name,
-        "value": plan.value,
-        "concurrency": plan.concurrency,
-        "learning_rate": plan.learning_rate,
-        "guarantee": plan.is_guarantee,
-        "rounds": plan.rounds,
-        "comparison": {
-            name: {key: _or_null(value) for key, value in asdict(row).items()}
-            for name, row in plan.comparison().items()
-        },
-        "classes": [
-            {
-                "name": fleet.label(k),
-                "count": int(fleet.counts[k]),
-                "service_rate": float(fleet.service_rates[k]),
-                "routing": float(plan.network.routing[k]),
-            }
-            for k in range(fleet.classes)
-        ],
-    }
-
-
-def _or_null(value: float | None) -> float | None:
-    """JSON has no infinity, which stands for out of reach."""
-    return None if value is None or math.isinf(value) else value
-
-
-def _show(plan: Plan, console: Console) -> None:
-    rate = "" if plan.learning_rate is None else f", learning rate {printed(plan.learning_rate)}"
-    console.print(
-        f"[bold]{plan.fleet.size} clients, {plan.concurrency} tasks in flight{rate}[/bold]"
-    )
-    comparison = plan.comparison()
-    console.print(_comparison_table(comparison))
-    console.print(_routing_table(plan))
-    console.print(_why(plan, comparison))
-    constants = plan.objective.constants
-    if constants is not None and plan.is_guarantee is False:
-        largest = printed(max_learning_rate(plan.network, constants))
-        console.print(
-            f"[yellow]A proxy, not a guarantee:[/yellow] the bound is proven for learning rates up "
-            f"to {largest}. Compare plans with it; measure before you trust its values."
-        )
-
-
-def _comparison_table(comparison: dict[str, Prediction]) -> Table:
-    columns = {
-        "throughput": "throughput",
-        "mean staleness": "mean_staleness",
-        "worst staleness": "worst_staleness",
-        "eta": "learning_rate",
-        "G": "per_round",
-        "H": "per_time",
-        "time to accuracy": "time_to_accuracy",
-    }
-    shown = {
-        heading: field
-        for heading, field in columns.items()
-        if getattr(comparison["plan"], field) is not None
-    }
-    table = Table(
-        "routing", *shown, box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False
-    )
-    table.columns[0].no_wrap = True
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, row in comparison.items():
-        values = [printed(getattr(row, field)) for field in shown.values()]
-        table.add_row(name, *values, style="bold" if name == "plan" else None)
-    return table
-
-
-def _routing_table(plan: Plan) -> Table:
-    fleet, p = plan.network.fleet, plan.network.routing
-    table = Table("class", "clients", "rate", "probability each", "share of tasks", box=None)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for k in range(min(fleet.classes, MOST_ROWS)):
-        table.add_row(
-            escape(fleet.label(k)),
-            str(fleet.counts[k]),
-            printed(fleet.service_rates[k]),
-            printed(p[k]),
-            f"{fleet.counts[k] * p[k]:.1%}",
-        )
-    if fleet.classes > MOST_ROWS:
-        table.add_row(f"... and {fleet.classes - MOST_ROWS} more (--out writes them all)")
-    return table
-
-
-def _why(plan: Plan, comparison: dict[str, Prediction]) -> str:
-    """Two sentences: what the plan gains over the best simple routing, and how."""
-    faster = comparison["plan"].throughput / comparison["uniform"].throughput
-    fleet, p = plan.network.fleet, plan.network.routing
-    most, least = int(p.argmax()), int(p.argmin())
-    shares = (
-        f"A client of {escape(fleet.label(most))} gets {p[most] * fleet.size:.3g} times an even "
-        f"share of the tasks and one of {escape(fleet.label(least))} {p[least] * fleet.size:.3g} times: "
-    )
-    reason = (
-        "whoever is slow is left out, since staleness and the weight of rare updates do not count."
-        if isinstance(plan.objective, Throughput)
-        else "more would queue up there and go stale, less would make its rare updates too heavy."
-    )
-    return (
-        f"Why: {_gain(plan, comparison)}, at {faster:.3g} times the throughput of uniform routing. "
-        f"{shares}{reason}"
-    )
-
-
-def _gain(plan: Plan, comparison: dict[str, Prediction]) -> str:
-    maximize, name = plan.objective.maximize, plan.objective.name
-    pick = max if maximize else min
-    rival = pick(ROUTINGS, key=lambda routing: comparison[routing].value)
-    other, ours = comparison[rival].value, comparison["plan"].value
-    if math.isinf(other):
-        return f"no simple routing reaches the {name} asked for, and this one does"
-    change = ours / other - 1.0
-    if abs(change) < LEAST_GAIN:
-        text = f"the {name} is that of {rival} routing"
-    else:
-        direction = "higher" if change > 0 else "lower"
-        text = f"the {name} is {abs(change):.1%} {direction} than under {rival} routing"
-    return f"{text}, the best of the simple ones"
-
-
-def _default_constants_said() -> str:
-    c = DEFAULT_CONSTANTS
-    return (
-        f"No --constants given: L = {c.smoothness:g}, sigma = {c.gradient_noise:g}, "
-        f"M = {c.heterogeneity:g}, A = {c.initial_gap:g} are assumed (a ten-class classifier at its "
-        "start). `sojourn calibrate` measures yours."
-    )
 
 
 def _write_clients(fleet: Fleet, routing: FloatArray, path: Path) -> None:

@@ -74,7 +74,8 @@ def simulate(
     policy: Annotated[
         str,
         typer.Option(
-            help="Dispatch: routed, never-queue, idle, shuffled, synchronous, or module:name."
+            help="Dispatch: routed, never-queue, idle, shuffled, synchronous, restart, first-of, "
+            "or module:name."
         ),
     ] = "routed",
     start: Annotated[

@@ -67,7 +67,7 @@ def tune(
     from sojourn.train.experiment.engines import make_engine
     from sojourn.tuning.budget import parse_duration
     from sojourn.tuning.setting import read_setting
-    from sojourn.tuning.tune import ANSWER, PLAN, tune as find
+    from sojourn.tuning.tune import ANSWER, PLAN, tune_setting
 
     seconds = parse_duration(budget)
     chosen = make_engine(engine, jobs=jobs, scheduler=scheduler)
@@ -82,7 +82,7 @@ def tune(
     folder = out or Path("runs") / f"{experiment.stem}-tuned"
     try:
         with shown() as progress:
-            tuned = find(
+            tuned = tune_setting(
                 setting,
                 folder,
                 engine=chosen,

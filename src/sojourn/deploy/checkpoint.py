@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.rates import RateEstimate
 from sojourn.deploy.tasks import Counts, Task
+from sojourn.dispatch import policy_to_table
 from sojourn.errors import InvalidFile
 from sojourn.files import replacing
 from sojourn.rules import ServerState, rule_to_table
 
-FORMAT = 3
-_ARRAY = "array-"
+FORMAT = 4
+_ARRAY, _SCREEN, _AGREE = "array-", "screen-", "agreement-"
 _TASK_FIELDS = tuple(Task.__dataclass_fields__)
 
 
@@ -35,8 +36,9 @@ def write_checkpoint(
     arrays: dict[str, NDArray[Any]] = {
         "weights": state.weights,
         "routing": dispatcher.router.routing,
-        "norms": dispatcher.screen.norms,
     }
+    arrays |= {_SCREEN + name: array for name, array in dispatcher.screen.record().items()}
+    arrays |= {_AGREE + name: array for name, array in dispatcher.agreement.record().items()}
     arrays |= {_ARRAY + name: array for name, array in state.arrays.items()}
     for version in dispatcher.versions.uses():
         arrays[f"version-{version}"] = dispatcher.versions[version]
@@ -45,10 +47,11 @@ def write_checkpoint(
         "version": state.version,
         "numbers": dict(state.numbers),
         "held": dispatcher.held,
-        "planned_at": dispatcher.planned_at,
+        "planned_at": dispatcher.replanning.planned_at,
         "counts": dispatcher.counts.to_dict(),
         "concurrency": dispatcher.concurrency,
         "rule": rule_to_table(dispatcher.rule),
+        "policy": policy_to_table(dispatcher.router.policy),
         "deadlines": dispatcher.deadlines.to_dict(),
         "random": dispatcher.random.bit_generator.state,
         "router": dispatcher.router.record(),
@@ -76,21 +79,26 @@ def restore_checkpoint(path: str | os.PathLike[str], dispatcher: Dispatcher) -> 
             f"this run has {dispatcher.state.weights.size} and {len(dispatcher.clients)}. "
             "Resume with the model and the clients that the run was started with."
         )
-    was = meta["concurrency"], meta["rule"]
-    now = dispatcher.concurrency, rule_to_table(dispatcher.rule)
+    was = meta["concurrency"], meta["rule"], meta["policy"]
+    policy = policy_to_table(dispatcher.router.policy)
+    now = dispatcher.concurrency, rule_to_table(dispatcher.rule), policy
     if was != now:
         raise InvalidFile(
-            f"{path}: a checkpoint of a run with concurrency {was[0]} and the rule {was[1]}; this "
-            f"run has {now[0]} and {now[1]}. Resume with the settings that it was started with."
+            f"{path}: a checkpoint of a run with concurrency {was[0]}, the rule {was[1]} and the "
+            f"policy {was[2]}; this run has {now[0]}, {now[1]} and {now[2]}. Resume with the settings "
+            "that it was started with."
         )
-    kept = {k.removeprefix(_ARRAY): a for k, a in arrays.items() if k.startswith(_ARRAY)}
-    dispatcher.state = ServerState(weights, meta["version"], kept, meta["numbers"])
+    dispatcher.state = ServerState(
+        weights, meta["version"], _named(arrays, _ARRAY), meta["numbers"]
+    )
     dispatcher.router.routing = arrays["routing"]
     dispatcher.router.restore(meta["router"])
-    dispatcher.screen.restore(arrays["norms"])
+    dispatcher.screen.restore(_named(arrays, _SCREEN))
+    dispatcher.agreement.restore(_named(arrays, _AGREE))
     dispatcher.deadlines = dataclasses.replace(dispatcher.deadlines, **meta["deadlines"])
     dispatcher.counts = Counts(**meta["counts"])
-    dispatcher.held, dispatcher.planned_at = meta["held"], meta["planned_at"]
+    dispatcher.held = meta["held"]
+    dispatcher.replanning.planned_at = meta["planned_at"]
     dispatcher.random.bit_generator.state = meta["random"]
     for client, values in zip(dispatcher.clients, meta["clients"], strict=True):
         client.estimate = RateEstimate.from_dict(values["estimate"])
@@ -99,6 +107,7 @@ def restore_checkpoint(path: str | os.PathLike[str], dispatcher: Dispatcher) -> 
             values["used"],
             values["refused"],
         )
+        client.status = "quarantined" if values["quarantined"] else "away"
         client.queue = deque(Task(*fields) for fields in values["tasks"])
         for task in client.queue:
             dispatcher.tasks[task.number] = task
@@ -115,10 +124,15 @@ def _client_meta(dispatcher: Dispatcher, number: int) -> dict[str, Any]:
         "ordinal": client.ordinal,
         "used": client.used,
         "refused": client.refused,
+        "quarantined": client.status == "quarantined",
         "tasks": [
             [getattr(task, name) for name in _TASK_FIELDS] for task in [*sent, *client.queue]
         ],
     }
+
+
+def _named(arrays: dict[str, NDArray[Any]], start: str) -> dict[str, NDArray[Any]]:
+    return {k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}
 
 
 def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

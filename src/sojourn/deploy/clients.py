@@ -1,16 +1,26 @@
-"""What the dispatcher knows about one client."""
+"""What the dispatcher knows about each client."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from sojourn.deploy.rates import RateEstimate
 from sojourn.deploy.tasks import Task
+from sojourn.errors import InvalidInput
+from sojourn.types import FloatArray
 
-Status = Literal["away", "alive", "overdue", "aside"]
+Status = Literal["away", "alive", "overdue", "aside", "quarantined"]
 
 FIRST_RETRY_SECONDS = 30.0
 LONGEST_RETRY_SECONDS = 600.0
+
+UNKNOWN_RATE = 0.1
+"""Tasks a second, where nobody has said better; it is soon overruled."""
+
+KNOWN_WEIGHT, UNKNOWN_WEIGHT = 1.0, 0.1
 
 
 @dataclass(slots=True)
@@ -22,7 +32,8 @@ class Client:
     them, and may answer late. The oldest has been running since ``started``.
 
     *away* clients never joined or have left; *overdue* ones missed a deadline and come back when
-    they answer anything; those *aside* failed too often in a row and are asked again later.
+    they answer anything; those *aside* failed too often in a row and are asked again later;
+    *quarantined* ones get nothing until their operator lets them out.
     """
 
     number: int
@@ -63,6 +74,14 @@ class Client:
             self.started = now if self.out else None
         return seconds
 
+    def learn(self, seconds: float) -> str | None:
+        """Take in how long a task took; what is to be said if its speed has changed."""
+        before = self.estimate.mean_seconds
+        if not self.estimate.observe(seconds):
+            return None
+        after = self.estimate.mean_seconds
+        return f"a task takes {after:.3g} s, where it took {before:.3g} s"
+
     def disconnected(self) -> list[int]:
         """Whatever was sent will not be answered; the numbers of those tasks, oldest first."""
         numbers = list(self.out)
@@ -74,3 +93,19 @@ class Client:
         """Ask again after a while, twice as long each time."""
         self.retry_at = now + self.retry_seconds
         self.retry_seconds = min(2.0 * self.retry_seconds, LONGEST_RETRY_SECONDS)
+
+
+def new_clients(
+    count: int, service_rates: Sequence[float] | FloatArray | None, names: Sequence[str] | None
+) -> list[Client]:
+    """Clients that have not joined; ``service_rates``, if known, is where estimation starts."""
+    known = service_rates is not None
+    rates = np.asarray(service_rates) if known else np.full(count, UNKNOWN_RATE)
+    weight = KNOWN_WEIGHT if known else UNKNOWN_WEIGHT
+    labels = [f"client {i}" for i in range(count)] if names is None else list(names)
+    if rates.shape != (count,) or len(labels) != count:
+        raise InvalidInput(f"routing is over {count} clients; service rates or names are not")
+    return [
+        Client(i, labels[i], RateEstimate.prior(float(rates[i]), weight=weight))
+        for i in range(count)
+    ]

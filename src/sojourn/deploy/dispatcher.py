@@ -7,23 +7,26 @@ client, or sent to it.
 
 When clients are gone p is renormalised over those that live. A task remembers p *and n* as they
 were when it was routed, n being the number of clients that p was over, and what its update is
-divided by for them. So the mean step of
-Generalized AsyncSGD, :math:`\sum_i p_i\, \eta g_i/(n p_i)`, is :math:`\eta` times the average
-gradient of the clients living at that time, neither biased towards some of them nor shortened
-because others are gone.
+divided by for them. So the mean step of Generalized AsyncSGD, :math:`\sum_i p_i\, \eta g_i/(n p_i)`,
+is :math:`\eta` times the average gradient of the clients living at that time, neither biased
+towards some of them nor shortened because others are gone.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn.deploy.clients import FIRST_RETRY_SECONDS, Client
+from sojourn.deploy.agreement import Agreement
+from sojourn.deploy.clients import FIRST_RETRY_SECONDS, Client, new_clients
 from sojourn.deploy.deadlines import Deadlines
-from sojourn.deploy.rates import RateEstimate
+from sojourn.deploy.pacing import LARGEST_SPEED, Pace
+from sojourn.deploy.quarantine import Quarantine
+from sojourn.deploy.replanning import Replan, Replanning
 from sojourn.deploy.routing import Router
-from sojourn.deploy.screening import LARGEST_RATIO, Screen
+from sojourn.deploy.screening import Chain, Norm, Screen, Verdict
+from sojourn.deploy.screening.base import Gradient
 from sojourn.deploy.tasks import Actions, Counts, Drop, Event, EventKind, Task, Use
 from sojourn.deploy.versions import Versions
 from sojourn.dispatch import Policy, as_policy
@@ -33,14 +36,6 @@ from sojourn.rules import Arrival, Rule, Weighting
 from sojourn.rules.memory import check_memory
 from sojourn.types import FloatArray, Vector
 
-Replan = Callable[[FloatArray], FloatArray]
-"""From the estimated service rates of all clients to a new routing."""
-
-UNKNOWN_RATE = 0.1
-"""Tasks a second, where nobody has said better; it is soon overruled."""
-
-KNOWN_WEIGHT, UNKNOWN_WEIGHT = 1.0, 0.1
-
 
 class Dispatcher:
     """Queues, weights, deadlines and exact accounting of an asynchronous server.
@@ -49,7 +44,10 @@ class Dispatcher:
     messages that may be out to one client. ``service_rates``, if known, is where estimation
     starts. With ``replan`` the routing is recomputed from the estimated rates every
     ``replan_every`` updates and whenever a client's speed is seen to change. A client that fails
-    ``patience`` times in a row is set aside. ``updates``, if known, is how many will be used in
+    ``patience`` times in a row is set aside, and one that ``quarantine`` condemns gets no more tasks.
+    ``screens`` look at every update before it is used, ``reference`` being the gradient of the
+    server's own samples for those that need it; nobody gets tasks faster than ``largest_speed`` times
+    what is plausible (`sojourn.deploy.pacing`). ``updates``, if known, is how many will be used in
     all, for rules whose steps depend on the progress of the run.
 
     >>> from sojourn.rules import AsyncSGD
@@ -82,7 +80,10 @@ class Dispatcher:
         replan: Replan | None = None,
         replan_every: int = 50,
         patience: int = 3,
-        largest_ratio: float = LARGEST_RATIO,
+        screens: Sequence[Screen] = (Norm(),),
+        reference: Gradient | None = None,
+        largest_speed: float = LARGEST_SPEED,
+        quarantine: Quarantine | None = None,
         deadlines: Deadlines | None = None,
         updates: int | None = None,
         seed: int = 0,
@@ -92,38 +93,33 @@ class Dispatcher:
         self.rule, self.learning_rate = rule, learning_rate
         self.concurrency = check_concurrency(concurrency)
         self.depth, self.patience = depth, patience
-        self.replan, self.replan_every = replan, replan_every
         self.weighting: Weighting = getattr(rule, "weighting", Weighting())
         self.updates = updates
         self.random = np.random.default_rng(seed)
         n = np.size(routing)
         check_memory(rule, n, weights)
         self.state = rule.begin(weights, n)
-        rates = np.full(n, UNKNOWN_RATE) if service_rates is None else np.asarray(service_rates)
         self.rates_known = service_rates is not None
-        weight = KNOWN_WEIGHT if self.rates_known else UNKNOWN_WEIGHT
-        labels = [f"client {i}" for i in range(n)] if names is None else list(names)
-        if rates.shape != (n,) or len(labels) != n:
-            raise InvalidInput(f"routing is over {n} clients; service rates or names are not")
-        self.clients = [
-            Client(i, labels[i], RateEstimate.prior(float(rates[i]), weight=weight))
-            for i in range(n)
-        ]
+        self.clients = new_clients(n, service_rates, names)
         self.router = Router(
             np.asarray(routing),
-            rates,
+            np.array([client.estimate.rate() for client in self.clients]),
             policy=as_policy(policy or rule.policy),
             concurrency=self.concurrency,
             random=self.random,
             tasks=lambda number: len(self.clients[number].queue) + len(self.clients[number].out),
         )
-        self.screen = Screen(size=weights.size, clients=n, largest_ratio=largest_ratio)
+        self.replanning = Replanning(self.router, replan, replan_every)
+        self.screen = Chain(screens, size=weights.size, clients=n, gradient=reference)
+        self.agreement = Agreement(size=weights.size, clients=n, seed=seed)
+        self.quarantine = Quarantine() if quarantine is None else quarantine
+        planned = None if service_rates is None else np.array(service_rates, dtype=np.float64)
+        self.pace = Pace(n, largest_speed=largest_speed, planned=planned)
         self.deadlines = Deadlines() if deadlines is None else deadlines
         self.versions = Versions()
         self.tasks: dict[int, Task] = {}
         self.held = 0
         self.counts = Counts()
-        self.planned_at = 0
 
     # What happened
 
@@ -132,6 +128,7 @@ class Dispatcher:
         if self.counts.routed or self.held:
             raise InvalidInput("the dispatcher was started before; start it once")
         actions = Actions()
+        self.pace.learn(self.service_rates(now), now=now)
         living = self.router.living
         if self.router.policy.one_task_each or not living:
             self.held = self.concurrency
@@ -162,19 +159,19 @@ class Dispatcher:
         if number not in sender.out:
             return self._stray(number, client, now, actions)
         seconds = self._answered(sender, number, now, actions)
-        if claimed is not None and claimed != number:
-            reason: str | None = f"it answers task {number} and names task {claimed}"
-        else:
-            reason = self.screen.refusal(update, client=task.client, weights=self.state.weights)
+        verdict = self._judge(task, update, claimed)
         sent = self.versions[task.version]
         self._finish(task)
-        if reason is not None:
+        if verdict.outcome == "refuse":
             self.counts.refused += 1
-            sender.refused += 1
-            self._say(actions, "refused", sender, f"update of task {number} refused: {reason}")
-            self._failure(sender, now, actions)
+            detail = f"update of task {number} refused: {verdict.reason}"
+            self._say(actions, "refused", sender, detail)
+            if verdict.blame:
+                sender.refused += 1
+                self._failure(sender, now, actions)
         else:
-            self._use(task, sent, update, seconds, actions)
+            self._use(task, sent, verdict, seconds, actions)
+        self._quarantine_if_due(sender, now, actions)
         self._replan_if_due(now, actions)
         self._fill(task.client, now, actions)
         self._send(sender, now, actions)
@@ -209,6 +206,8 @@ class Dispatcher:
         for number in reversed(member.disconnected()):
             if number in self.tasks:
                 member.queue.appendleft(self.tasks[number])
+        if member.status == "quarantined":
+            return actions
         self._revive(member, "joined", now, actions)
         return actions
 
@@ -216,7 +215,7 @@ class Dispatcher:
         """A client that was asked whether it lives says that it does."""
         actions = Actions()
         member = self.clients[client]
-        if not member.alive:
+        if not member.alive and member.status != "quarantined":
             member.started = now if member.out else None
             self._revive(member, "returned", now, actions)
         return actions
@@ -229,14 +228,18 @@ class Dispatcher:
             self._say(actions, "left", member, "left")
         self._take_away(member)
         member.disconnected()
-        self._set_status(member, "away", now)
+        if member.status != "quarantined":
+            self._set_status(member, "away", now)
         self._fill(None, now, actions)
         return actions
 
     def tick(self, now: float) -> Actions:
         """Time has passed: deadlines, second chances, a new plan."""
         actions = Actions()
+        self.pace.learn(self.service_rates(now), now=now)
         for client in self.clients:
+            if client.alive and client.queue:
+                self._send(client, now, actions)
             if client.alive and client.started is not None:
                 allowed = self.allowance(client)
                 if now - client.started > allowed:
@@ -252,10 +255,9 @@ class Dispatcher:
 
     # What is known
 
-    def weights_of(self, task: Task) -> NDArray[np.floating]:
+    def weights_of(self, task: Task) -> Vector:
         """The weights that ``task`` is to be sent with."""
-        weights: NDArray[np.floating] = self.versions[task.version]
-        return weights
+        return self.versions[task.version]
 
     def allowance(self, client: Client) -> float:
         """The deadline, in seconds, of the task that ``client`` is working on."""
@@ -266,8 +268,12 @@ class Dispatcher:
         )
 
     def service_rates(self, now: float) -> FloatArray:
-        """The estimated service rate of every client; running tasks count as censored."""
-        return np.array([client.estimate.rate(client.running(now)) for client in self.clients])
+        """The estimated service rate of every client; running tasks count as censored.
+
+        None is above what is plausible, however fast a client answers.
+        """
+        rates = np.array([client.estimate.rate(client.running(now)) for client in self.clients])
+        return self.pace.plausible(rates)
 
     @property
     def living(self) -> list[int]:
@@ -294,7 +300,7 @@ class Dispatcher:
             dispatched=self.counts.completed,
             probability=self.router.share(number),
             clients=len(self.router.living),
-            divisor=self._divisor(number),
+            divisor=self.router.divisor(number, self.weighting),
         )
         self.counts.routed += 1
         client.ordinal += 1
@@ -304,23 +310,51 @@ class Dispatcher:
         self.router.sent(number)
         self._send(client, now, actions)
 
-    def _divisor(self, number: int) -> float:
-        """What an update of a client is divided by if its task is sent now."""
-        living, share = self.router.living, self.router.share
-        needs_all = 0.0 < self.weighting.debias < 1.0
-        shares = np.array([share(i) for i in living]) if needs_all else np.ones(0)
-        return self.weighting.divisor(share(number), len(living), self.weighting.mean(shares))
-
     def _send(self, client: Client, now: float, actions: Actions) -> None:
         while client.alive and client.queue and len(client.out) < self.depth:
+            if not self.pace.take(client.number, now=now):
+                return
             task = client.queue.popleft()
             client.sent(task.number, now)
             actions.send.append(task)
 
+    def _judge(self, task: Task, update: object, claimed: int | None) -> Verdict:
+        if claimed is not None and claimed != task.number:
+            reason = f"it answers task {task.number} and names task {claimed}"
+            return Verdict("refuse", reason=reason)
+        verdict = self.screen.judge(
+            update,
+            client=task.client,
+            weights=self.state.weights,
+            version=self.state.version,
+            weight=1.0 / task.divisor,
+            earned=self.counts.completed * task.probability / task.divisor,
+            descends=self.rule.sends == "gradient",
+        )
+        if isinstance(update, np.ndarray) and (verdict.outcome != "refuse" or not verdict.blame):
+            self.agreement.observe(task.client, update)
+        return verdict
+
     def _use(
-        self, task: Task, sent: Vector, update: Any, seconds: float | None, actions: Actions
+        self, task: Task, sent: Vector, verdict: Verdict, seconds: float | None, actions: Actions
     ) -> None:
         staleness = self.state.version - task.version
+        used = verdict.outcome == "keep"
+        if verdict.outcome == "apply" and verdict.update is not None:
+            used = self._apply(task, sent, verdict.update, staleness)
+        client = self.clients[task.client]
+        if used:
+            actions.used = Use(task, self.counts.used, staleness, seconds, verdict.scale)
+            self.counts.used += 1
+            client.used += 1
+        else:
+            actions.dropped = Drop(task, staleness, seconds, verdict.scale)
+            self.counts.dropped += 1
+        client.failures = 0
+        client.retry_seconds = FIRST_RETRY_SECONDS
+
+    def _apply(self, task: Task, sent: Vector, update: Vector, staleness: int) -> bool:
+        """Whether the rule used it."""
         arrival = Arrival(
             update,
             sent,
@@ -338,16 +372,7 @@ class Dispatcher:
             clients=task.clients,
             concurrency=self.concurrency,
         )
-        client = self.clients[task.client]
-        if used:
-            actions.used = Use(task, self.counts.used, staleness, seconds)
-            self.counts.used += 1
-            client.used += 1
-        else:
-            actions.dropped = Drop(task, staleness, seconds)
-            self.counts.dropped += 1
-        client.failures = 0
-        client.retry_seconds = FIRST_RETRY_SECONDS
+        return used
 
     def _stray(self, number: int, client: int | None, now: float, actions: Actions) -> Actions:
         sender = None if client is None else self.clients[client]
@@ -375,30 +400,14 @@ class Dispatcher:
         estimate = client.estimate
         if estimate.tasks:
             self.deadlines.observe(seconds / estimate.mean_seconds)
-        before = estimate.mean_seconds
-        if estimate.observe(seconds):
-            after = estimate.mean_seconds
-            detail = f"a task takes {after:.3g} s, where it took {before:.3g} s"
-            self._say(actions, "routing", client, detail)
-            self.planned_at = self.counts.used - self.replan_every
+        if (change := client.learn(seconds)) is not None:
+            self._say(actions, "routing", client, change)
+            self.replanning.make_due(self.counts.used)
         return seconds
 
     def _replan_if_due(self, now: float, actions: Actions) -> None:
-        if self.counts.used - self.planned_at < self.replan_every:
-            return
-        self.planned_at = self.counts.used
-        rates = self.service_rates(now)
-        self.router.speeds(rates, now)
-        if self.replan is None:
-            return
-        try:
-            self.router.change(self.replan(rates), now)
-        except Exception as error:  # whatever a planner may raise, the tasks must go on
-            detail = f"re-planning failed, the old routing stays: {error}"
-            actions.events.append(Event("routing", None, detail))
-            return
-        text = np.array2string(self.router.routing, precision=4, threshold=8)
-        actions.events.append(Event("routing", None, f"new routing {text}"))
+        rates = partial(self.service_rates, now)
+        actions.events += self.replanning.if_due(self.counts.used, rates, now)
 
     def _failure(self, client: Client, now: float, actions: Actions) -> None:
         client.failures += 1
@@ -407,6 +416,28 @@ class Dispatcher:
             self._take_away(client)
             self._set_status(client, "aside", now)
             client.retry_later(now)
+
+    def set_quarantine(self, number: int, reason: str | None, *, now: float) -> Actions:
+        """Give a client no more tasks, for ``reason``; ``None`` lets it out again, to be asked."""
+        actions = Actions()
+        client = self.clients[number]
+        if reason is not None and client.status != "quarantined":
+            self._say(actions, "quarantined", client, f"quarantined: {reason}")
+            self._take_away(client)
+            self._set_status(client, "quarantined", now)
+            self._fill(None, now, actions)
+        elif reason is None and client.status == "quarantined":
+            client.refused = client.failures = 0
+            self._set_status(client, "aside", now)
+            client.retry_at = now
+        return actions
+
+    def _quarantine_if_due(self, client: Client, now: float, actions: Actions) -> None:
+        watched = self.quarantine.watches_agreement
+        agreement, seen = self.agreement.of(client.number) if watched else (1.0, 0)
+        reason = self.quarantine.reason(refused=client.refused, agreement=agreement, seen=seen)
+        if reason is not None and client.status != "quarantined":
+            actions.events += self.set_quarantine(client.number, reason, now=now).events
 
     def _revive(self, client: Client, kind: EventKind, now: float, actions: Actions) -> None:
         self._set_status(client, "alive", now)

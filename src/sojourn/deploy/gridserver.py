@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from flwr.app import Message
@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.journal import Journal
+from sojourn.deploy.quarantine import named_by_operator
 from sojourn.deploy.records import (
     Request,
     read_reply,
@@ -29,6 +30,10 @@ LEAST_TTL_SECONDS = 600.0
 WHO_TTL_SECONDS = 120.0
 FIRST_WAIT_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 300.0
+PULL_BYTES = 256_000_000
+CAREFUL_SECONDS = 600.0
+TRANSPORTS = ("grpc", "httpcore", "httpx", "requests")
+"""Libraries whose errors say that the SuperLink cannot be reached; those are no client's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class GridServer:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        pull_bytes: int = PULL_BYTES,
     ) -> None:
         self.grid, self.dispatcher, self.journal = grid, dispatcher, journal
         self.settings = settings
@@ -75,6 +81,9 @@ class GridServer:
         self._claims: dict[int, int] = {}
         self._ask_again: dict[int, _AskAgain] = {}
         self._last_failure: str | None = None
+        self._careful_until = -math.inf
+        self._pull_bytes = pull_bytes
+        self._condemned: set[str] = set()
         self._looked_at = self._said_at = -LOOK_AROUND_SECONDS
         self._kept_at = journal.elapsed_before
 
@@ -111,11 +120,10 @@ class GridServer:
         if now - self._looked_at >= LOOK_AROUND_SECONDS:
             self._looked_at = now
             self._look_around(now)
-        if self._outstanding:
-            for message in self.grid.pull_messages(list(self._outstanding)):
-                self._receive(message)
-                if self._done:
-                    return
+        for message in self._pull(now):
+            self._receive(message)
+            if self._done:
+                return
         self._do(self.dispatcher.tick(self.elapsed))
         self.journal.collect()
         if now - self._said_at >= 1.0:
@@ -125,6 +133,45 @@ class GridServer:
         if now >= due and self.dispatcher.counts.routed:
             self._kept_at = now
             self.journal.checkpoint(now)
+
+    def _pull(self, now: float) -> Iterator[Message]:
+        """What has come, so few at a time that their updates fit into ``pull_bytes``.
+
+        Flower unfolds what it pulls, all at once, and raises if one reply cannot be unfolded; which
+        one it does not say, and the others are lost with it. So for some time after that replies are
+        pulled one by one, and whose fails is known.
+        """
+        size = self.dispatcher.state.weights.nbytes
+        waiting = list(self._outstanding)
+        careful = now < self._careful_until
+        some = 1 if careful else max(1, self._pull_bytes // max(1, size))
+        for start in range(0, len(waiting), some):
+            asked = [name for name in waiting[start : start + some] if name in self._outstanding]
+            if not asked:
+                continue
+            try:
+                pulled = list(self.grid.pull_messages(asked))
+            except Exception as error:
+                if _is_transport(error):
+                    raise
+                self._unreadable(asked, error, now)
+            else:
+                yield from pulled
+
+    def _unreadable(self, asked: list[str], error: Exception, now: float) -> None:
+        self._careful_until = now + CAREFUL_SECONDS
+        if len(asked) > 1:
+            detail = f"one of {len(asked)} replies cannot be read ({type(error).__name__}): from "
+            detail += "now on they are pulled one by one"
+            self.journal.event(Event("refused", None, detail), now)
+            return
+        sent = self._outstanding.pop(asked[0])
+        reason = f"its reply cannot be read ({type(error).__name__})"
+        if sent.task is None:
+            self._did_not_say(sent.node, reason, now)
+        else:
+            client = self._client_of.get(sent.node)
+            self._do(self.dispatcher.completed(sent.task, reason, now=now, client=client))
 
     @property
     def _done(self) -> bool:
@@ -155,10 +202,21 @@ class GridServer:
             self._ask(node)
         for node in self._client_of.keys() - present:
             self._forget(node, now)
+        self._follow_operator(now)
         for node, client in list(self._claims.items()):
             if not self.dispatcher.clients[client].alive:
                 del self._claims[node]
                 self._introduced(node, client, now)
+
+    def _follow_operator(self, now: float) -> None:
+        """Clients whose names were written into ``quarantine.txt``, or taken out of it."""
+        names = [client.name for client in self.dispatcher.clients]
+        named = named_by_operator(self.journal.folder, names)
+        for name in named ^ self._condemned:
+            reason = "its operator says so" if name in named else None
+            number = names.index(name)
+            self._do(self.dispatcher.set_quarantine(number, reason, now=now))
+        self._condemned = named
 
     def _forget(self, node: int, now: float) -> None:
         client = self._client_of.pop(node, None)
@@ -188,10 +246,11 @@ class GridServer:
         elif sent.task is None:
             self._introduced(sent.node, read_who(message, len(self.dispatcher.clients)), now)
         else:
-            reply = read_reply(message)
+            reply = read_reply(message, self.dispatcher.state.weights)
             client = self._client_of.get(sent.node)
+            update = reply.update if reply.reason is None else reply.reason
             actions = self.dispatcher.completed(
-                sent.task, reply.update, now=now, client=client, claimed=reply.claimed
+                sent.task, update, now=now, client=client, claimed=reply.claimed
             )
             self._do(actions, loss=reply.loss)
             due = self.journal.evaluated_at + self.settings.evaluate_every
@@ -286,3 +345,8 @@ class GridServer:
         for message_id in taken:
             self._outstanding[message_id] = sent
         return bool(taken)
+
+
+def _is_transport(error: Exception) -> bool:
+    module = type(error).__module__.partition(".")[0]
+    return isinstance(error, OSError) or module in TRANSPORTS

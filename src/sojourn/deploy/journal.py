@@ -28,6 +28,7 @@ log = logging.getLogger("sojourn.deploy")
 
 STRATEGY = "deployed"
 RECENT = 20
+WARNINGS = ("refused", "failed", "overdue", "quarantined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Journal:
 
     def event(self, event: Event, elapsed: float) -> None:
         """Something happened that a person may want to know."""
-        level = logging.WARNING if event.kind in ("refused", "failed", "overdue") else logging.INFO
+        level = logging.WARNING if event.kind in WARNINGS else logging.INFO
         log.log(level, "%s", event.detail)
         self._events.write(f"{elapsed:.1f}\t{event.kind}\t{event.detail}\n")
         self._events.flush()
@@ -120,6 +121,7 @@ class Journal:
             "probability": task.probability,
             "clients": task.clients,
             "divisor": task.divisor,
+            "scale": done.scale,
             "time": round(elapsed, 3),
             "service_seconds": None if seconds is None else round(seconds, 3),
         }
@@ -211,6 +213,7 @@ class Journal:
         recent = list(self._recent)
         between = recent[-1][0] - recent[0][0] if recent else 0.0
         last = self.rows[-1] if self.rows else {}
+        norms, agreement = server.screen.typical_norms, server.agreement.values()
         status = {
             "elapsed": round(elapsed, 1),
             "updates": server.counts.used,
@@ -228,6 +231,11 @@ class Journal:
                     "used": client.used,
                     "refused": client.refused,
                     "seconds": client.estimate.mean_seconds if client.estimate.tasks else None,
+                    "norm": _finite(norms[client.number]),
+                    "agreement": _finite(agreement[client.number]),
+                    "speed": _finite(client.estimate.rate() / server.pace.caps[client.number])
+                    if client.estimate.tasks
+                    else None,
                 }
                 for client in server.clients
             ],
@@ -245,6 +253,10 @@ def write_phase(folder: Path, phase: str, **details: Any) -> None:
     """Write ``status.json``."""
     with replacing(folder / "status.json") as temporary:
         temporary.write_text(json.dumps({"phase": phase, **details}), encoding="utf-8")
+
+
+def _finite(value: float) -> float | None:
+    return round(float(value), 6) if math.isfinite(value) else None
 
 
 def _mean(values: list[Any]) -> float:

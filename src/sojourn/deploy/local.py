@@ -7,12 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from sojourn.config import parse_toml
 from sojourn.deploy.processes import Processes, free_port, listens, undisturbed
 from sojourn.deploy.settings import PARTITION, PAUSE
 from sojourn.errors import InvalidFile, InvalidInput, SojournError
@@ -156,13 +156,13 @@ def app_config(app: Path) -> dict[str, Any]:
     """The run configuration in an app's ``pyproject.toml``, nested keys joined by dots."""
     path = app / "pyproject.toml"
     try:
-        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        table: Any = parse_toml(path.read_text(encoding="utf-8"), str(path))
         config = table["tool"]["flwr"]["app"]["config"]
     except OSError as error:
         raise InvalidFile(
             f"{path}: cannot be read ({error.strerror}). Make an app with: sojourn deploy init DIR"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise InvalidFile(f"{path}: not valid TOML: {error}") from error
     except (KeyError, TypeError) as error:
         raise InvalidFile(f"{path}: there is no [tool.flwr.app.config], so it is no app") from error

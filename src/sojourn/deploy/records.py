@@ -1,8 +1,11 @@
 """Tasks and updates as Flower messages carry them."""
 
+import math
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 from sojourn.deploy.settings import PARTITION
@@ -12,6 +15,8 @@ from sojourn.rules import Rule, local_learning_rate
 from sojourn.types import Vector
 
 TASK, WEIGHTS, UPDATE, CLIENT = "task", "weights", "update", "client"
+HEADER_BYTES = 4096
+"""What NumPy writes before the numbers takes less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a client sent back; whatever is missing or unreadable is ``None``."""
+    """What a client sent back; whatever is missing or unreadable is ``None``.
+
+    ``reason`` says why the update is.
+    """
 
     claimed: int | None
     update: Vector | None
     loss: float | None
+    reason: str | None = None
 
 
 def task_message(node: int, request: Request, weights: Vector, *, ttl: float) -> Message:
@@ -92,25 +101,53 @@ def who_reply(message: Message, client: int) -> Message:
     return Message(RecordDict({CLIENT: ConfigRecord({CLIENT: client})}), reply_to=message)
 
 
-def read_reply(message: Message) -> Reply:
-    """What a client answered; nothing about it is trusted."""
+def read_reply(message: Message, weights: Vector) -> Reply:
+    """What a client answered to a task with ``weights``; nothing about it is trusted.
+
+    An update is looked at only if it has as many bytes as the weights and says that it holds as many
+    numbers, so that reading it takes no more memory than they do. What Flower itself unfolds before
+    is beyond this function's reach.
+    """
     number: Any = _config(message, TASK, "number")
     loss = _config(message, TASK, "loss")
+    claimed = number if isinstance(number, int) else None
+    known_loss = float(loss) if isinstance(loss, int | float) and math.isfinite(loss) else None
     try:
-        update: Vector | None = message.content.array_records[UPDATE][UPDATE].numpy()
-    except Exception:  # whatever a hostile client may have put there
-        update = None
-    return Reply(
-        claimed=number if isinstance(number, int) else None,
-        update=update,
-        loss=float(loss) if isinstance(loss, int | float) else None,
-    )
+        array = message.content.array_records[UPDATE][UPDATE]
+        reason = _too_large(array.data, weights)
+        if reason is not None:
+            return Reply(claimed, None, known_loss, reason)
+        return Reply(claimed, array.numpy(), known_loss)
+    except Exception as error:  # whatever a hostile client may have put there
+        return Reply(
+            claimed,
+            None,
+            known_loss,
+            f"it is not an array that can be read ({type(error).__name__})",
+        )
+
+
+def _too_large(data: bytes, weights: Vector) -> str | None:
+    """Why an array as NumPy writes it is not worth unfolding."""
+    most = weights.nbytes + HEADER_BYTES
+    if len(data) > most:
+        return f"it has {len(data)} bytes where at most {most} are allowed"
+    stream = BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+    shape, _, dtype = read[version[0]](stream)
+    if shape != weights.shape:
+        return f"its shape is {shape} where the model has {weights.size} weights"
+    if dtype.hasobject or dtype.itemsize > 16:
+        return f"its numbers are {dtype}"
+    return None
 
 
 def read_who(message: Message, clients: int) -> int | None:
     """The client that a node says it is; ``None`` if it says none that exists."""
     client: Any = _config(message, CLIENT, CLIENT)
-    return client if isinstance(client, int) and 0 <= client < clients else None
+    good = isinstance(client, int) and not isinstance(client, bool)
+    return client if good and 0 <= client < clients else None
 
 
 def client_number(node_config: dict[str, Any]) -> int:
@@ -125,5 +162,8 @@ def client_number(node_config: dict[str, Any]) -> int:
 
 
 def _config(message: Message, record: str, key: str) -> object:
-    found = message.content.config_records.get(record)
-    return None if found is None else found.get(key)
+    """One value of a message, or ``None``: asking for the content may itself raise."""
+    try:
+        return message.content.config_records[record][key]
+    except Exception:  # whatever a hostile client may have put there
+        return None

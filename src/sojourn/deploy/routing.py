@@ -5,19 +5,22 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.dispatch import Policy
+from sojourn.dispatch import Chooser, Policy
 from sojourn.errors import InvalidInput
 from sojourn.floor import target_rates
 from sojourn.network import Fleet
+from sojourn.rules import Weighting
 from sojourn.types import FloatArray
 
 
 def check_policy(policy: Policy) -> Policy:
     """``policy``, unless the dispatcher cannot follow it."""
-    if not policy.deployable:
+    chooser = policy.chooser(np.random.default_rng(0)) if policy.deployable else None
+    if chooser is None or type(chooser).stops is not Chooser.stops:
         raise InvalidInput(
-            f"the policy '{policy.name}' waits for whole cohorts, which the dispatcher does not do. "
-            "Choose a rule or a policy that sends one task at a time, such as 'never-queue'."
+            f"the policy '{policy.name}' waits for whole cohorts or stops tasks, which the dispatcher "
+            "does not do. Choose a rule or a policy that sends one task at a time and lets it "
+            "complete, such as 'never-queue'."
         )
     return policy
 
@@ -76,6 +79,12 @@ class Router:
         even where nothing is known.
         """
         return self._share[client]
+
+    def divisor(self, client: int, weighting: Weighting) -> float:
+        """What an update of a living client is divided by if its task is sent now."""
+        needs_all = 0.0 < weighting.debias < 1.0
+        shares = np.array([self._share[i] for i in self.living]) if needs_all else np.ones(0)
+        return weighting.divisor(self._share[client], len(self.living), weighting.mean(shares))
 
     def choose(self, finisher: int | None, now: float) -> int | None:
         """The client of the next task; ``None`` if it must wait."""

@@ -14,10 +14,12 @@ from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.gridserver import GridServer
 from sojourn.deploy.journal import Journal, write_phase
 from sojourn.deploy.problems import Learnable, ProblemFunction, build
+from sojourn.deploy.screening.base import Gradient
 from sojourn.deploy.settings import Settings, read_settings
 from sojourn.deploy.tasks import Event
 from sojourn.errors import InvalidInput, SojournError
 from sojourn.network import Fleet
+from sojourn.types import Vector
 
 SIMULATED_GRID = "InMemoryGrid"
 
@@ -84,13 +86,17 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
         routing=network.client_routing,
         concurrency=settings.concurrency,
         learning_rate=settings.learning_rate,
+        policy=settings.policy,
         depth=settings.depth or depth,
         service_rates=rates if settings.rates_known else None,
         names=client_names(network.fleet),
         replan=settings.replan(),
         replan_every=settings.replan_every,
         patience=settings.patience,
-        largest_ratio=settings.largest_update,
+        screens=settings.screens,
+        reference=reference_gradient(problem, settings),
+        largest_speed=settings.largest_speed,
+        quarantine=settings.quarantine,
         deadlines=Deadlines(
             shortest=settings.shortest_deadline,
             first=settings.first_deadline,
@@ -99,6 +105,22 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
         updates=settings.updates,
         seed=settings.seed,
     )
+
+
+def reference_gradient(problem: Learnable, settings: Settings) -> Gradient | None:
+    """The gradient of a batch of the server's own samples, each of its train sets in turn.
+
+    ``None`` if no screen asks for it.
+    """
+    if not any(screen.needs_reference for screen in settings.screens):
+        return None
+
+    def gradient(weights: Vector, number: int) -> Vector:
+        whose, turn = number % problem.clients, number // problem.clients
+        _, found = problem.loss_and_gradient(weights, whose, turn, settings.seed)
+        return np.asarray(found)
+
+    return gradient
 
 
 def client_names(fleet: Fleet) -> list[str]:

@@ -3,19 +3,25 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sojourn.config import Table
-from sojourn.deploy.dispatcher import Replan
+from sojourn.deploy.pacing import LARGEST_SPEED
+from sojourn.deploy.quarantine import Quarantine
+from sojourn.deploy.replanning import Replan
 from sojourn.deploy.routing import check_policy
-from sojourn.dispatch import as_policy
+from sojourn.deploy.screening import Norm, Screen, screens_named
+from sojourn.deploy.screening.norm import LARGEST_RATIO
+from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidFile
-from sojourn.inputs import read_fleet
 from sojourn.network import Fleet, Network, named_routing
 from sojourn.rules import Rule, rule_from_table
 from sojourn.types import FloatArray
+
+if TYPE_CHECKING:
+    from sojourn.planning import Plan
 
 PARTITION = "partition-id"
 """What a node's configuration calls the number of its client, here as in Flower's simulation."""
@@ -34,8 +40,9 @@ class Settings:
 
     ``updates`` is how many tasks are used before the run ends. ``routing`` names a closed-form
     routing over ``fleet`` (a CSV file), or ``plan`` a plan file which then also gives concurrency
-    and learning rate; both files lie beside ``task.py``. With ``adapt`` the routing is computed
-    again from the estimated service rates. Deadlines are in seconds, and ``longest_deadline`` 0
+    and learning rate (and rule and policy, if it was tuned and the configuration names no rule);
+    both files lie beside ``task.py``. ``policy`` is the rule's if not given; one
+    that does not route takes neither, and goes by the speeds that are seen while running. With ``adapt`` the routing is computed again from these. Deadlines are in seconds, and ``longest_deadline`` 0
     means that none is too long. ``depth`` 0 means 2, or 1 in Flower's simulation, which
     would work on two messages of a client at once.
     """
@@ -45,6 +52,7 @@ class Settings:
     concurrency: int
     learning_rate: float
     rule: Rule
+    policy: Policy
     network: Network
     rates_known: bool
     routing: str | None = None
@@ -53,7 +61,9 @@ class Settings:
     replan_every: int = 50
     depth: int = 0
     patience: int = 3
-    largest_update: float = 30.0
+    screens: tuple[Screen, ...] = (Norm(),)
+    largest_speed: float = LARGEST_SPEED
+    quarantine: Quarantine = Quarantine()
     shortest_deadline: float = 10.0
     first_deadline: float = 30.0
     longest_deadline: float = 0.0
@@ -66,8 +76,8 @@ class Settings:
     predict: bool = True
 
     def replan(self) -> Replan | None:
-        """How routing is computed from service rates while running; ``None`` without ``adapt``."""
-        if not self.adapt:
+        """How routing is computed from service rates while running; ``None`` if it is not."""
+        if not (self.adapt and self.policy.routes):
             return None
         if self.plan is not None:
             return _replan_like(self.plan, self.concurrency, self.rule.local_steps)
@@ -78,8 +88,7 @@ class Settings:
 def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     """Check a run configuration; files that it names are sought in ``folder``."""
     given = {key: value for key, value in config.items() if not key.startswith(OWN_TABLE)}
-    rule = _rule(given, folder)
-    check_policy(as_policy(rule.policy))
+    rule_table, policy_table = _flat_table(given, "rule"), _flat_table(given, "policy")
     table = Table(given, WHERE)
     clients = _at_least(table, "clients", int, 1)
     fleet_name = table.take("fleet", str, default="")
@@ -93,7 +102,15 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         "replan_every": _at_least(table, "replan-every", int, 1, default=50),
         "depth": _at_least(table, "depth", int, 0, default=0),
         "patience": _at_least(table, "patience", int, 1, default=3),
-        "largest_update": _at_least(table, "largest-update", float, 1.0, default=30.0),
+        "screens": screens_named(
+            table.take("screen", str, default=""),
+            largest_ratio=_at_least(table, "largest-update", float, 1.0, default=LARGEST_RATIO),
+        ),
+        "largest_speed": _at_least(table, "largest-speed", float, 0.0, default=LARGEST_SPEED),
+        "quarantine": Quarantine(
+            refused=_at_least(table, "quarantine-refused", int, 0, default=10),
+            agreement=_at_least(table, "quarantine-agreement", float, -1.0, default=-1.0),
+        ),
         "shortest_deadline": _at_least(table, "shortest-deadline", float, 0.1, default=10.0),
         "first_deadline": _at_least(table, "first-deadline", float, 0.1, default=30.0),
         "longest_deadline": _at_least(table, "longest-deadline", float, 0.0, default=0.0),
@@ -106,13 +123,15 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         "predict": table.take("predict", bool, default=True),
     }
     table.close()
-    fleet = read_fleet(fleet_name, folder) if fleet_name else None
-    if plan_name:
-        if routing is not None or fleet is not None:
-            raise InvalidFile(f"{WHERE}: 'plan' holds fleet and routing; leave these two out")
-        network, plan_rate = _read_plan(folder / plan_name)
+    if plan_name and (routing is not None or fleet_name):
+        raise InvalidFile(f"{WHERE}: 'plan' holds fleet and routing; leave these two out")
+    fleet = _read_fleet(fleet_name, folder) if fleet_name else None
+    plan = _read_plan(folder / plan_name) if plan_name else None
+    rule, policy = _rule_and_policy(rule_table, policy_table, plan, folder)
+    if plan is not None:
+        network = plan.network
         concurrency = concurrency or network.concurrency
-        learning_rate = learning_rate or plan_rate
+        learning_rate = learning_rate or plan.learning_rate or 0.0
     else:
         known = fleet or Fleet(np.full(clients, 1.0))
         p = named_routing(known, routing or "uniform")
@@ -121,6 +140,12 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         raise InvalidFile(
             f"{WHERE}: 'clients' is {clients}; the {'plan' if plan_name else 'fleet'} has "
             f"{network.size}"
+        )
+    routes = routing not in (None, "uniform") if plan is None else plan.policy.routes
+    if routes and not policy.routes:
+        raise InvalidFile(
+            f"{WHERE}: with the policy '{policy.name}' clients are not chosen by a routing. Leave out "
+            "'routing' and 'plan' (speeds may be in a 'fleet' file), or set policy = \"routed\"."
         )
     if fleet is None and not plan_name and not values["adapt"] and routing not in (None, "uniform"):
         raise InvalidFile(
@@ -135,6 +160,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         concurrency=network.concurrency,
         learning_rate=learning_rate,
         rule=rule,
+        policy=policy,
         network=network,
         rates_known=bool(plan_name) or fleet is not None,
         routing=routing,
@@ -143,16 +169,30 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     )
 
 
-def _rule(given: dict[str, Any], folder: Path) -> Rule:
-    """The rule is a name, or the table ``[tool.flwr.app.config.rule]``; takes its keys away.
+def _rule_and_policy(
+    rule_table: dict[str, Any], policy_table: dict[str, Any], plan: "Plan | None", folder: Path
+) -> tuple[Rule, Policy]:
+    """What the configuration says; else what the plan was tuned with; else the usual."""
+    if plan is not None and plan.rule is not None and not rule_table:
+        rule, usual = plan.rule, plan.policy
+    else:
+        named = {"name": "generalized-async-sgd", **rule_table}
+        rule = rule_from_table(named, f"{WHERE}: rule", folder)
+        usual = as_policy(rule.policy)
+    policy = as_policy(policy_table or usual, f"{WHERE}: policy", folder)
+    return rule, check_policy(policy)
+
+
+def _flat_table(given: dict[str, Any], what: str) -> dict[str, Any]:
+    """A rule or policy is a name, or a table ``[tool.flwr.app.config.rule]``; takes its keys away.
 
     Flower hands tables over flat: ``rule.server.name`` is the key ``name`` of the table ``server``.
     """
-    flat = {key: given.pop(key) for key in [*given] if key.startswith("rule.")}
-    name = given.pop("rule", None)
+    flat = {key: given.pop(key) for key in [*given] if key.startswith(f"{what}.")}
+    name = given.pop(what, None)
     if name is not None and not isinstance(name, str):
-        raise InvalidFile(f"{WHERE}: 'rule' must be text; it is {name!r}")
-    table: dict[str, Any] = {"name": name or "generalized-async-sgd"}
+        raise InvalidFile(f"{WHERE}: '{what}' must be text; it is {name!r}")
+    table: dict[str, Any] = {"name": name} if name else {}
     for key, value in flat.items():
         *path, last = key.split(".")[1:]
         place = table
@@ -161,7 +201,7 @@ def _rule(given: dict[str, Any], folder: Path) -> Rule:
             if not isinstance(place, dict):
                 raise InvalidFile(f"{WHERE}: '{key}' is given, and '{part}' as {place!r}, too")
         place[last] = value
-    return rule_from_table(table, f"{WHERE}: rule", folder)
+    return table
 
 
 def _at_least(table: Table, key: str, kind: type, least: float, **default: Any) -> Any:
@@ -171,12 +211,16 @@ def _at_least(table: Table, key: str, kind: type, least: float, **default: Any) 
     return value
 
 
-def _read_plan(path: Path) -> tuple[Network, float]:
-    """The plan's network and its learning rate."""
+def _read_fleet(name: str, folder: Path) -> Fleet:
+    from sojourn.inputs import read_fleet  # not above: it loads what a client's process never needs
+
+    return read_fleet(name, folder)
+
+
+def _read_plan(path: Path) -> "Plan":
     from sojourn.planning import Plan
 
-    plan = Plan.read(path)
-    return plan.network, plan.learning_rate or 0.0
+    return Plan.read(path)
 
 
 def _replan_like(path: Path, concurrency: int, local_steps: int) -> Replan:

@@ -4,7 +4,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 EventKind = Literal[
-    "joined", "left", "overdue", "aside", "returned", "failed", "refused", "late", "routing"
+    "joined",
+    "left",
+    "overdue",
+    "aside",
+    "returned",
+    "failed",
+    "refused",
+    "late",
+    "routing",
+    "quarantined",
 ]
 
 
@@ -32,22 +41,25 @@ class Use:
     """An update that was applied: which task's, how stale it was, how long the client took.
 
     ``index`` counts applied updates from 0; ``staleness`` is in model versions; ``service_seconds``
-    is ``None`` if replies came out of order and the beginning of the work is not known.
+    is ``None`` if replies came out of order and the beginning of the work is not known. ``scale``
+    is what a screen multiplied it with.
     """
 
     task: Task
     index: int
     staleness: int
     service_seconds: float | None
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """An update that the rule looked at and dropped; the fields are those of `Use`."""
+    """An update that the rule dropped, or a screen held back; the fields are those of `Use`."""
 
     task: Task
     staleness: int
     service_seconds: float | None
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

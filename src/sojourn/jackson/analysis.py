@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sojourn.jackson.flow import Flow
 from sojourn.jackson.occupancy import link_times, occupancy
 from sojourn.jackson.steady_state import Engine, steady_state
 from sojourn.network import Fleet, Network
@@ -11,7 +12,7 @@ from sojourn.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis:
+class Analysis(Flow):
     """Steady state of a network: arrays of shape ``(k,)`` hold the value of one client per class."""
 
     network: Network
@@ -37,6 +38,8 @@ class Analysis:
     r"""Updates at the server at the end of a round, :math:`E[X_s]`."""
     mean_at_server_full: float = 0.0
     """Updates at the server at any time."""
+    client_shares: FloatArray | None = None
+    """Share of the rounds that a client completes; ``None`` where it is the routing."""
 
     @property
     def mean_on_links(self) -> FloatArray | None:
@@ -47,8 +50,8 @@ class Analysis:
 
     @property
     def staleness(self) -> FloatArray:
-        r"""Rounds that a task sent to client i waits, :math:`E[D_i]/p_i`; its mean is ``m - 1``."""
-        return self.relative_delay / self.network.routing
+        r"""Rounds that a task sent to client i waits, :math:`E[D_i]/s_i`; its mean is ``m - 1``."""
+        return self.relative_delay / self.shares
 
     @property
     def server_utilization(self) -> float:

@@ -3,8 +3,8 @@
 from sojourn.optimize.concurrency import optimize_concurrency
 from sojourn.optimize.energy import Energy, TimeAndEnergy
 from sojourn.optimize.grouping import Grouping, group_clients
+from sojourn.optimize.noise import NoiseRate
 from sojourn.optimize.objectives import (
-    OBJECTIVES,
     Evaluation,
     Objective,
     PerRound,
@@ -12,8 +12,8 @@ from sojourn.optimize.objectives import (
     Throughput,
     TimeBudget,
     TimeToAccuracy,
-    objective_from_table,
 )
+from sojourn.optimize.registry import OBJECTIVES, objective_from_table
 from sojourn.optimize.routing import optimize_routing
 from sojourn.optimize.solution import Attempt, Solution
 
@@ -23,6 +23,7 @@ __all__ = [
     "Energy",
     "Evaluation",
     "Grouping",
+    "NoiseRate",
     "Objective",
     "PerRound",
     "PerTime",

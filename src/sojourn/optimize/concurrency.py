@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from sojourn.errors import InvalidInput, Unreachable
 from sojourn.network import MOST_TASKS, Fleet, Network, named_routing, square_root_routing
 from sojourn.optimize.descent import descend
-from sojourn.optimize.objectives import Objective
+from sojourn.optimize.objectives import Objective, usual_concurrency
 from sojourn.optimize.routing import SAME_VALUE, Progress, floor_of, optimize_routing
 from sojourn.optimize.solution import Solution
 
@@ -49,7 +49,7 @@ def optimize_concurrency(
     open; then at most ``MOST_SEARCHES`` = 3 searches through all starts with ``MOST_STEPS`` = 64
     descents around each.
 
-    >>> from sojourn.bounds import LearningConstants
+    >>> from sojourn.constants import LearningConstants
     >>> from sojourn.network import built_in_fleet
     >>> from sojourn.optimize.objectives import PerTime
     >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)
@@ -59,9 +59,9 @@ def optimize_concurrency(
     >>> found.concurrency, len(found.tried) < 40
     (18, True)
     """
-    if objective.maximize:
+    if objective.maximize or usual_concurrency(objective, fleet) is not None:
         raise InvalidInput(
-            f"{objective.name} grows with every task in flight and has no best concurrency: give one"
+            f"{objective.name} improves with every task in flight and has no best concurrency: give one"
         )
     search = _Search(fleet, objective, routing, progress)
     with threadpool_limits(limits=1, user_api="blas"):

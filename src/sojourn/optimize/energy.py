@@ -3,17 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from sojourn.bounds import (
-    Horizon,
-    LearningConstants,
-    Penalties,
-    check_scale,
-    horizon,
-    penalties,
-    per_time_horizon,
-)
-from sojourn.checks import check_number
+from sojourn.bounds import Horizon, Penalties, horizon, penalties, per_time_horizon
+from sojourn.checks import check_number, check_scale
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.energy import RoundEnergy, round_energy
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.network import Network

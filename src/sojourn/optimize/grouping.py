@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sojourn.bounds import check_positive
+from sojourn.checks import check_positive
 from sojourn.network import Fleet
 from sojourn.types import FloatArray, IntArray
 

@@ -2,24 +2,22 @@
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
 from sojourn.bounds import (
     Horizon,
-    LearningConstants,
     Penalties,
-    check_scale,
     horizon,
     penalties,
     per_round,
     per_time,
     per_time_horizon,
 )
+from sojourn.checks import check_scale
 from sojourn.config import Table
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName
-from sojourn.extensions import is_extension, load_extension
-from sojourn.network import Network
+from sojourn.constants import LearningConstants
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.network import Fleet, Network
 from sojourn.types import FloatArray
 
 NEWTON_STEPS = 100
@@ -301,48 +299,10 @@ class Throughput:
         return cls()
 
 
-OBJECTIVES: dict[str, type[Objective]] = {
-    "time-to-accuracy": TimeToAccuracy,
-    "time-budget": TimeBudget,
-    "per-time": PerTime,
-    "per-round": PerRound,
-    "throughput": Throughput,
-}
-"""The built-in objectives by name."""
-
-
-def objective_to_table(objective: Objective) -> dict[str, Any]:
-    """An objective's table with its name: a built-in one, or ``module:Class``.
-
-    >>> objective_to_table(Throughput())
-    {'name': 'throughput'}
-    """
-    kind = type(objective)
-    built_in = OBJECTIVES.get(objective.name) is kind
-    name = objective.name if built_in else f"{kind.__module__}:{kind.__qualname__}"
-    return {"name": name, **objective.to_table()}
-
-
-def objective_from_table(
-    table: Table, constants: LearningConstants | None, folder: Path | None = None
-) -> Objective:
-    """The objective that ``table`` describes; a module that it names is sought in ``folder`` too.
-
-    >>> objective_from_table(Table({"name": "throughput"}, "plan.toml"), None)
-    Throughput()
-    """
-    name = table.take("name", str)
-    if not is_extension(name) and name not in OBJECTIVES:
-        raise InvalidFile(f"{table.where}: {UnknownName('objective', name, OBJECTIVES)}")
-    try:
-        kind = OBJECTIVES.get(name) or load_extension(name, "objective", folder)
-        objective: Objective = kind.from_table(table, constants)
-    except InvalidFile:
-        raise
-    except InvalidInput as error:
-        raise InvalidFile(f"{table.where}: {error}") from error
-    table.close()
-    return objective
+def usual_concurrency(objective: Objective, fleet: Fleet) -> int | None:
+    """The tasks in flight that go with an objective that has no best number of them, if it says."""
+    usual = getattr(objective, "usual_concurrency", None)
+    return None if usual is None else int(usual(fleet))
 
 
 def best_learning_rate(s: Penalties, constants: LearningConstants, *, rounds: float) -> float:

@@ -53,7 +53,7 @@ def optimize_routing(
     search gives the best until then. Cost: milliseconds for tens of clients, seconds for 100,000
     distinct speeds.
 
-    >>> from sojourn.bounds import LearningConstants
+    >>> from sojourn.constants import LearningConstants
     >>> from sojourn.network import built_in_fleet
     >>> from sojourn.optimize.objectives import PerTime
     >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)

@@ -9,18 +9,14 @@ from typing import Any
 
 import tomli_w
 
-from sojourn.bounds import LearningConstants
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.dispatch import Policy, Routed, as_policy, policy_to_table
 from sojourn.errors import InvalidFile, InvalidInput, Unreachable
 from sojourn.files import replacing
 from sojourn.network import Network
-from sojourn.optimize.objectives import (
-    Evaluation,
-    Objective,
-    objective_from_table,
-    objective_to_table,
-)
+from sojourn.optimize.objectives import Evaluation, Objective
+from sojourn.optimize.registry import objective_from_table, objective_to_table
 from sojourn.planning.measured import Measured
 from sojourn.planning.plan import Plan
 from sojourn.rules import Rule, rule_from_table, rule_to_table
@@ -83,24 +79,25 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def read_plan(path: str | os.PathLike[str]) -> Plan:
+def read_plan(path: str | os.PathLike[str], folder: Path | None = None) -> Plan:
     """Read a plan, checking every key and value.
 
-    A learning rate other than the objective's best counts as given.
+    A learning rate other than the objective's best counts as given. An objective of one's own is
+    sought in ``folder``, by default that of the file.
     """
     table = Table.read(os.fspath(path))
     learning_rate = table.take("learning-rate", float, default=None)
     names = table.take("fleet-names", list, default=None)
     network = Network.from_table(table)
     constants = _read_constants(table)
-    folder = Path(path).parent
+    beside = Path(path).parent if folder is None else folder
     evidence = table.take("evidence", dict, default={})
     objective: Objective
     if evidence:
         objective = Measured.from_table(Table(evidence, f"{path}: [evidence]"), None)
     else:
-        objective = objective_from_table(table.table("objective"), constants, folder)
-    policy, rule = _read_strategy(table.optional_table("strategy"), folder)
+        objective = objective_from_table(table.table("objective"), constants, beside)
+    policy, rule = _read_strategy(table.optional_table("strategy"), beside)
     table.take("predicted", dict, default=None)
     origin = table.take("provenance", dict, default={})
     table.close()

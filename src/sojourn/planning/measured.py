@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sojourn.bounds import LearningConstants
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.network import Network
 from sojourn.optimize.objectives import Evaluation
 

@@ -4,19 +4,31 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.bounds import max_learning_rate, penalties, per_round
-from sojourn.dispatch import Policy, Routed
+from sojourn.dispatch import NeverQueue, Policy, Routed
 from sojourn.errors import InvalidInput, Unreachable
-from sojourn.floor import duty_cycles
 from sojourn.jackson import analyze
-from sojourn.network import ROUTINGS, Fleet, Network, check_concurrency, named_routing
+from sojourn.network import (
+    ROUTINGS,
+    Fleet,
+    Network,
+    check_concurrency,
+    named_routing,
+    uniform_routing,
+)
 from sojourn.optimize.concurrency import optimize_concurrency
-from sojourn.optimize.objectives import Objective, TimeBudget, TimeToAccuracy
+from sojourn.optimize.objectives import (
+    Objective,
+    TimeBudget,
+    TimeToAccuracy,
+    usual_concurrency,
+)
 from sojourn.optimize.routing import Progress, optimize_routing
 from sojourn.provenance import provenance
 from sojourn.rules import Rule
@@ -30,14 +42,18 @@ class Prediction:
     ``value`` is the objective's, ``inf`` where it is out of reach, at ``learning_rate``: the best
     one for this network if the objective leaves it free. ``per_round`` (G) and ``per_time`` (H) are
     taken at that learning rate, after as many rounds as the plan's, or for a time budget as many as
-    this network completes in it.
+    this network completes in it. ``noise_rate`` and ``staleness_time`` (mean over clients of the time
+    that a task spends with them) compare any two policies without constants. Objectives are about
+    routed tasks, so that the ``value`` of never queueing is ``None``.
     """
 
-    value: float
+    value: float | None
     learning_rate: float | None
     throughput: float
     mean_staleness: float
     worst_staleness: float
+    noise_rate: float
+    staleness_time: float
     per_round: float | None
     per_time: float | None
     time_to_accuracy: float | None
@@ -99,7 +115,9 @@ class Plan:
     def predict(self, network: Network | None = None) -> Prediction:
         """Theory's figures for the plan, or for another network under the same objective."""
         if network is None and not self.policy.routes:
-            return self._predict_policy()
+            return self._predict_policy(
+                self.policy, self.concurrency, self.value, self.learning_rate
+            )
         network = self.network if network is None else network
         analysis, constants = analyze(network), self.objective.constants
         value, learning_rate = self._evaluate(network)
@@ -116,26 +134,34 @@ class Plan:
             throughput=analysis.throughput,
             mean_staleness=network.concurrency - 1.0,
             worst_staleness=float(analysis.staleness.max()),
+            noise_rate=analysis.noise_rate,
+            staleness_time=analysis.mean_staleness_time,
             per_round=g,
             per_time=None if g is None else g / analysis.throughput,
             time_to_accuracy=value if isinstance(self.objective, TimeToAccuracy) else None,
         )
 
-    def _predict_policy(self) -> Prediction:
-        """What is known of a policy that does not route: its rates in the long run."""
-        shares = self.policy.shares(self.network)
-        busy = duty_cycles(self.fleet, self.concurrency) * self.fleet.service_rates
-        flow = float(self.fleet.counts @ busy) if shares is not None else math.nan
+    def _predict_policy(
+        self, policy: Policy, concurrency: int, value: float | None, learning_rate: float | None
+    ) -> Prediction:
+        """What is known of a policy that does not route; ``nan`` where nothing is."""
+        network = self._with(uniform_routing(self.fleet), concurrency)
+        analysis = policy.analysis(network)
         return Prediction(
-            value=self.value,
-            learning_rate=self.learning_rate,
-            throughput=flow,
-            mean_staleness=self.policy.in_flight(self.network) - 1.0,
-            worst_staleness=flow / float(self.fleet.service_rates.min()) - 1.0,
+            value=value,
+            learning_rate=learning_rate,
+            throughput=analysis.throughput if analysis else math.nan,
+            mean_staleness=policy.in_flight(network) - 1.0,
+            worst_staleness=float(analysis.staleness.max()) if analysis else math.nan,
+            noise_rate=analysis.noise_rate if analysis else math.nan,
+            staleness_time=analysis.mean_staleness_time if analysis else math.nan,
             per_round=None,
             per_time=None,
             time_to_accuracy=None,
         )
+
+    def _with(self, routing: FloatArray, concurrency: int) -> Network:
+        return Network(self.fleet, routing, concurrency, server_rate=self.network.server_rate)
 
     def _evaluate(self, network: Network) -> tuple[float, float | None]:
         try:
@@ -145,17 +171,25 @@ class Plan:
         return evaluation.value, evaluation.learning_rate
 
     def comparison(self) -> dict[str, Prediction]:
-        """The plan beside uniform, balanced and square-root routing at the same concurrency.
+        """The plan beside three simple routings and never queueing, at the same concurrency.
 
-        Each has its own best learning rate, unless the objective fixes one.
+        Each routing has its own best learning rate, unless the objective fixes one.
         """
         rows = {
-            name: self.predict(
-                Network(self.fleet, named_routing(self.fleet, name), self.concurrency)
-            )
+            name: self.predict(self._with(named_routing(self.fleet, name), self.concurrency))
             for name in ROUTINGS
         }
-        return {**rows, "plan": self.predict()}
+        never = self.never_queue()
+        return {**rows, **({"never-queue": never} if never else {}), "plan": self.predict()}
+
+    def never_queue(self, concurrency: int | None = None) -> Prediction | None:
+        """Theory's figures for never queueing, with as many tasks as the plan unless told.
+
+        ``None`` where links or a server take time, for which they are not known.
+        """
+        m = self.concurrency if concurrency is None else concurrency
+        found = self._predict_policy(NeverQueue(), m, None, None)
+        return None if math.isnan(found.noise_rate) else found
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as TOML that a person can read and edit."""
@@ -164,11 +198,14 @@ class Plan:
         write_plan(self, path)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> "Plan":
-        """Read a plan back; a missing, misspelt or impossible entry raises ``InvalidFile``."""
+    def read(cls, path: str | os.PathLike[str], folder: Path | None = None) -> "Plan":
+        """Read a plan back; a missing, misspelt or impossible entry raises ``InvalidFile``.
+
+        An objective of one's own is sought in ``folder``, by default that of the file.
+        """
         from sojourn.planning.file import read_plan
 
-        return read_plan(path)
+        return read_plan(path, folder)
 
     def __repr__(self) -> str:
         rate = "" if self.learning_rate is None else f", learning rate {self.learning_rate:.4g}"
@@ -194,13 +231,15 @@ def plan(
     objective asks for a guarantee. For a fleet of many distinct speeds see ``group_clients``. An
     interrupted search (Ctrl-C) gives the best plan until then and says so in ``provenance``.
 
-    >>> from sojourn.bounds import LearningConstants
+    >>> from sojourn.constants import LearningConstants
     >>> from sojourn.network import built_in_fleet
     >>> constants = LearningConstants(initial_gap=2.3, smoothness=10, gradient_noise=1, heterogeneity=1)
     >>> plan(built_in_fleet("three-clusters"), TimeToAccuracy(constants, gradient_norm=0.5))
     Plan(30 clients, concurrency 7, learning rate 0.0002036: time-to-accuracy 538736)
     """
     wanted = objective if learning_rate is None else objective.with_learning_rate(learning_rate)
+    if concurrency is None:
+        concurrency = usual_concurrency(wanted, fleet)
     if concurrency is not None:
         concurrency = check_concurrency(concurrency)
     interrupted = False

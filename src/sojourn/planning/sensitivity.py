@@ -39,7 +39,7 @@ def sensitivity(
     it does not exist: the last client cannot be removed, an accuracy may be out of reach. Cost: two
     descents per class of the plan's network.
 
-    >>> from sojourn.bounds import LearningConstants
+    >>> from sojourn.constants import LearningConstants
     >>> from sojourn.network import built_in_fleet
     >>> from sojourn.optimize import PerTime
     >>> from sojourn.planning import plan

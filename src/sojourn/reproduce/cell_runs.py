@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sojourn.bounds import LearningConstants
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.files import replacing
 from sojourn.reproduce.settings import Settings, TrainingCell
 from sojourn.reproduce.strategies import network_of, routing_of

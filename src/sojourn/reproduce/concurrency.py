@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from sojourn.bounds import LearningConstants, penalties, per_time
+from sojourn.bounds import penalties, per_time
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.network import Network, built_in_fleet, uniform_routing
 from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.reproduce.checks import holds

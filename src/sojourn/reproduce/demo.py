@@ -1,115 +1,70 @@
-"""The demonstration: from a fleet to a page to look at, on data that come with scikit-learn."""
+"""The demonstration: from a fleet to a strategy that wins, on data that come with scikit-learn."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from sojourn.bounds import LearningConstants
-from sojourn.errors import InvalidInput
-from sojourn.estimate import Estimate
-from sojourn.jackson import analyze
-from sojourn.network import Network, built_in_fleet
-from sojourn.optimize import TimeToAccuracy
-from sojourn.planning import plan
+from sojourn.analysis import analyze
+from sojourn.network import Fleet, Network, built_in_fleet, uniform_routing
 from sojourn.progress import shown
 from sojourn.reproduce.pages import report_of
-from sojourn.simulation.simulate import simulate
 from sojourn.train.experiment.engines import LocalEngine
-from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.run import run_experiment
+from sojourn.tuning.setting import read_setting
+from sojourn.tuning.tune import Tuned, tune_setting
 
 FLEET = "three-clusters"
-CONCURRENCY = 30
 TIME = 100.0
-GRADIENT_NORM = 0.5
-TARGET = 0.8
+BUDGET = 120.0
 EXPERIMENT = f"""\
-# Four routings on scikit-learn's digits, each at the best of four learning rates.
+# Thirty clients, of which ten are a hundred times as slow as ten others, learn scikit-learn's digits.
+# No strategies are listed: `sojourn tune` proposes them.
 fleet = "{FLEET}"
 data = "digits"
 partition = "dirichlet(0.5)"
 model = "mlp"
 time = {TIME:g}
-concurrency = {CONCURRENCY}
-learning-rate = [0.01, 0.03, 0.1, 0.3]
-pilot-seeds = 3
-seeds = 6
-evaluate-every = 5
-targets = [{TARGET}]
-strategies = ["uniform", "balanced", "square-root"]
-
-# The plan's routing with as many tasks in flight as clients: the bound's own concurrency and
-# learning rate are cautious.
-[[strategy]]
-name = "plan"
-routing = "plan.toml"
-concurrency = {CONCURRENCY}
+targets = [0.8]
 """
 
 
-def demonstrate(
-    constants: LearningConstants, *, out: Path, jobs: int, say: Callable[[str], None]
-) -> Path:
-    """Plan, simulate, train and report into ``out``; tells ``say`` what it does, returns the page."""
+def demonstrate(*, out: Path, jobs: int, say: Callable[[str], None]) -> Path:
+    """Analyse, tune, confirm and report into ``out``; tells ``say`` what it does, returns the page."""
     fleet = built_in_fleet(FLEET)
-    best = plan(fleet, TimeToAccuracy(constants, gradient_norm=GRADIENT_NORM))
-    best.write(out / "plan.toml")
-    shares = ", ".join(f"{p:.2%}" for p in best.network.routing)
-    say(f"plan: of all tasks, each slow, medium and fast client gets {shares}")
-
-    network = Network(best.network.fleet, best.network.routing, CONCURRENCY)
-    theory = analyze(network).throughput
-    schedule = simulate(network, rounds=200_000, start="stationary", seed=1)
-    seen = schedule.rounds / float(schedule.time[-1])
-    say(f"simulate: {seen:.3f} rounds per unit of time, {theory:.3f} in theory")
-
-    say(f"train: uniform, balanced, square-root and the plan, {TIME:g} units of time each")
-    (out / "experiment.toml").write_text(EXPERIMENT, encoding="utf-8")
-    run = out / "digits"
-    try:
-        with shown() as progress:
-            summary = run_experiment(
-                Experiment.read(out / "experiment.toml"),
-                run,
-                LocalEngine(jobs),
-                resume=run.exists(),
-                progress=progress,
-            )
-    except InvalidInput as error:
-        raise InvalidInput(f"{error} Remove the folder {out} to begin anew.") from error
-
-    say("report: drawing")
-    report = report_of([run], title="Four ways to drive thirty clients")
-    page = report.write(out / "report.html")
-    for line in summary_lines(summary):
+    say(f"the fleet: {fleet.size} clients in three clusters of ten, with rates 0.01, 0.1 and 1")
+    say(cost_of_queueing(fleet))
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "experiment.toml"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    folder = out / "digits"
+    with shown() as progress:
+        tuned = tune_setting(
+            read_setting(path),
+            folder,
+            engine=LocalEngine(jobs),
+            budget=BUDGET,
+            progress=progress,
+            say=lambda text: say(f"tune: {text}"),
+        )
+    for line in table_lines(tuned):
         say(line)
+    say(tuned.sentence)
+    page = report_of([folder], title="How to drive thirty clients").write(out / "report.html")
     return page
 
 
-def summary_lines(summary: dict[str, Any]) -> list[str]:
-    """What the runs amount to, in three lines."""
-    entries = summary["strategies"]
-    return [
-        f"time to {TARGET:.0%} accuracy: " + ", ".join(map(_time, entries)),
-        f"accuracy averaged over the {TIME:g} units: " + ", ".join(map(_mean, entries)),
-        "accuracy at the end: " + ", ".join(map(_final, entries)),
-    ]
+def cost_of_queueing(fleet: Fleet) -> str:
+    """What random routing with queues costs a fleet, beside never letting a task queue."""
+    network = Network(fleet, uniform_routing(fleet), fleet.size)
+    queues, busy = analyze(network), analyze(network, "never-queue")
+    return (
+        f"never queueing: {busy.throughput:.3g} updates per unit of time, noise rate "
+        f"{busy.noise_rate:.3g} (the least of any policy with {fleet.size} tasks in flight), and a task "
+        f"takes {busy.mean_staleness_time:.0f} units of time on average; uniform routing with queues: "
+        f"{queues.throughput:.3g}, {queues.noise_rate:.3g} and {queues.mean_staleness_time:.0f}"
+    )
 
 
-def _time(entry: dict[str, Any]) -> str:
-    value = entry["time_to"][f"{TARGET:g}"]
-    if value["mean"] is not None:
-        return f"{entry['name']} {value['mean']:.0f}"
-    return f"{entry['name']} reached by {value['reached']} of {len(entry['seeds'])} seeds"
-
-
-def _mean(entry: dict[str, Any]) -> str:
-    return f"{entry['name']} {_percent(entry['mean_accuracy'])}"
-
-
-def _final(entry: dict[str, Any]) -> str:
-    return f"{entry['name']} {_percent(entry['final_accuracy'])}"
-
-
-def _percent(value: dict[str, float | None]) -> str:
-    return "diverged" if value["mean"] is None else f"{Estimate.from_table(value):.1%}"
+def table_lines(tuned: Tuned) -> list[str]:
+    """The confirmed strategies, best first as pilots had it."""
+    width = max(len(row.name) for row in tuned.table)
+    head = f"{'strategy':{width}}  {tuned.setting.criterion.describe()} (test set, fresh seeds)"
+    return [head, *(f"{row.name:{width}}  {row.score:.3g}" for row in tuned.table)]

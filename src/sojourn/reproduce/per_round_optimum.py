@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sojourn.bounds import Bound, LearningConstants, per_round_bound
+from sojourn.bounds import Bound, per_round_bound
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.jackson import analyze
 from sojourn.network import Fleet, Network, balanced_routing, built_in_fleet, uniform_routing
 from sojourn.optimize.objectives import PerRound

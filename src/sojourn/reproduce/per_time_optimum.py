@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sojourn.bounds import LearningConstants, per_round_bound, per_time_bound
+from sojourn.bounds import per_round_bound, per_time_bound
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.jackson import analyze
 from sojourn.network import (
     Network,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sojourn.bounds import LearningConstants
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.network import BUILT_IN_FLEETS, Fleet
 from sojourn.reproduce.claims import claims_folder

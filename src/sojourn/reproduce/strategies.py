@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
 from sojourn.errors import UnknownName
 from sojourn.network import ROUTINGS, Network, named_routing
 from sojourn.optimize.objectives import Objective, PerRound, PerTime, TimeBudget

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from sojourn.bounds import LearningConstants, per_round_bound
+from sojourn.bounds import per_round_bound
 from sojourn.config import Table
+from sojourn.constants import LearningConstants
 from sojourn.network import Fleet, Network
 from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.reproduce.checks import holds

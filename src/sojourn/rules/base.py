@@ -9,7 +9,7 @@ import numpy as np
 
 from sojourn.checks import check_number, check_whole
 from sojourn.errors import InvalidInput
-from sojourn.rules.knobs import Knobs
+from sojourn.knobs import Knobs
 from sojourn.rules.server import Move, Plain, Server
 from sojourn.rules.state import Arrival, Number, Sends, ServerState
 from sojourn.rules.weighting import Weighting

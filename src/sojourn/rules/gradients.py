@@ -93,7 +93,8 @@ class Ringmaster(Stepping):
 
     Its authors take :math:`R = \max(1, \lceil \sigma^2/\varepsilon \rceil)`. A dropped gradient
     makes no version. This is the algorithm without stops of calculations (Maranjyan, Tyurin and
-    Richtárik, arXiv 2501.16168); the authors' code runs only the one with stops.
+    Richtárik, arXiv 2501.16168); the authors' code runs only the one with stops, which is the policy
+    `sojourn.dispatch.Restart` with the same ``max_staleness``: then nothing is dropped.
     """
 
     name: ClassVar[str] = "ringmaster"
@@ -130,7 +131,8 @@ class Rennala(Buffered, WeightedGradientRule):
 
     ``batch_size`` is :math:`S`; its authors take :math:`S = \max(1, \lceil\sigma^2/\varepsilon\rceil)`.
     Everybody goes on at the present weights until there are enough; what was taken at older ones is
-    dropped instead of stopped, as the paper allows. Tyurin and Richtárik, arXiv 2305.12387, who
+    dropped instead of stopped, as the paper allows; under the policy `sojourn.dispatch.FirstOf` with
+    ``first`` = S and ``again`` it is stopped. Tyurin and Richtárik, arXiv 2305.12387, who
     take exactly S as their code does; a later restatement waits for more.
     """
 
@@ -157,7 +159,8 @@ class MSynchronousSGD(Buffered, WeightedGradientRule):
 
     ``first`` is :math:`m`, at most n. A client counts once per version; its further results at the
     same weights are dropped, and so is whatever comes late. Ignoring the rest instead of cancelling
-    it gives the same iterates, not the same times unless service is memoryless. Without ``debias``
+    it gives the same iterates, not the same times unless service is memoryless; the policy
+    `sojourn.dispatch.FirstOf` cancels it. Without ``debias``
     fast clients are favoured. Begunov and Tyurin, arXiv 2602.03802.
     """
 

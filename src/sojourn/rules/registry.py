@@ -1,13 +1,11 @@
 """Rules by name, from configuration and back to it."""
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from sojourn.config import Table
-from sojourn.errors import InvalidInput, UnknownName
-from sojourn.extensions import is_extension, load_extension
+from sojourn.errors import InvalidInput
+from sojourn.extensions import Parts, from_table, to_table
 from sojourn.rules.differences import FADAS, FedAsync, FedAvg, FedBuff, FedFa
 from sojourn.rules.gradients import (
     DCASGD,
@@ -21,7 +19,6 @@ from sojourn.rules.gradients import (
     Ringmaster,
     ShuffledAsyncSGD,
 )
-from sojourn.rules.knobs import set_knobs
 from sojourn.rules.rounds import Malenia, Ringleader
 from sojourn.rules.schedules import SCHEDULES, RateSchedule
 from sojourn.rules.server import SERVERS, Server
@@ -57,11 +54,11 @@ RULES: dict[str, type[Rule]] = {
 }
 """Every rule by the name that configuration calls it."""
 
-_PARTS: dict[Any, tuple[str, Mapping[str, type]]] = {
+_PARTS: Parts = {
     Server: ("server optimiser", SERVERS),
     RateSchedule: ("schedule", SCHEDULES),
 }
-_SHARED = ("debias", "cap", "server")
+_SHARED = ("debias", "cap", "server", "schedule")
 """Knobs that so many rules have that they are written down only where they are set."""
 
 
@@ -88,14 +85,7 @@ def rule_from_table(
     >>> rule_from_table({"name": "ringmaster", "max-staleness": 5, "server": {"name": "adam"}})
     Ringmaster(server=Adam(), max_staleness=5)
     """
-    given = Table({"name": table} if isinstance(table, str) else table, where)
-    name = given.take("name", str)
-    if not is_extension(name):
-        made: Rule = _named("rule", RULES, name, given)
-        return made
-    kind = load_extension(name, "rule", folder)
-    rule: Rule = _made(kind, given) if isinstance(kind, type) else kind
-    given.close()
+    rule: Rule = from_table(table, RULES, "rule", where=where, folder=folder, parts=_PARTS)
     check_rule(rule)
     return rule
 
@@ -108,67 +98,4 @@ def rule_to_table(rule: Rule) -> dict[str, Any]:
     >>> rule_to_table(Ringmaster(max_staleness=5))
     {'name': 'ringmaster', 'max-staleness': 5}
     """
-    kind = type(rule)
-    place = f"{kind.__module__}:{kind.__qualname__}"
-    own = RULES.get(rule.name) is not kind
-    found = own and is_extension(place) and kind.__module__ != "__main__"
-    return {"name": place if found else rule.name, **_knobs(rule)}
-
-
-def _named(what: str, kinds: Mapping[str, type], name: str, given: Table) -> Any:
-    if name not in kinds:
-        raise UnknownName(what, name, kinds)
-    made = _made(kinds[name], given)
-    given.close()
-    return made
-
-
-def _made(kind: type, given: Table) -> Any:
-    knobs: dict[str, Any] = {}
-    if dataclasses.is_dataclass(kind):
-        types = get_type_hints(kind)
-        for knob in (knob for knob in dataclasses.fields(kind) if knob.init):
-            value = _taken(given, knob.name.replace("_", "-"), types[knob.name])
-            if value is not None:
-                knobs[knob.name] = value
-    given.close()
-    try:
-        return kind(**knobs)
-    except UnknownName:
-        raise
-    except InvalidInput as error:
-        raise InvalidInput(f"{given.where}: {error}") from error
-
-
-def _taken(given: Table, key: str, annotation: Any) -> Any:
-    """The value of a knob, if it is there: a number, text, a list, or a table with a name."""
-    if annotation in _PARTS:
-        value = given.take(key, (str, dict), default=None)
-        if value is None:
-            return None
-        part = Table({"name": value} if isinstance(value, str) else value, f"{given.where}: {key}")
-        return _named(*_PARTS[annotation], part.take("name", str), part)
-    for plain in (bool, int, float):
-        if annotation in (plain, plain | None):
-            return given.take(key, plain, default=None)
-    if getattr(annotation, "__origin__", None) is tuple:
-        value = given.take(key, list, default=None)
-        return None if value is None else tuple(value)
-    return given.take(key, str, default=None)
-
-
-def _knobs(value: Any) -> dict[str, Any]:
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return {}
-    changed = set_knobs(value)
-    every = {knob.name: getattr(value, knob.name) for knob in dataclasses.fields(value)}
-    kept = {k: v for k, v in every.items() if k in changed or k not in (*_SHARED, "schedule")}
-    return {k.replace("_", "-"): _written(v) for k, v in kept.items() if v is not None}
-
-
-def _written(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"name": getattr(value, "name", ""), **_knobs(value)}
-    return value
+    return to_table(rule, RULES, shared=_SHARED)

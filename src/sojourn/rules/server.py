@@ -14,7 +14,7 @@ import numpy as np
 
 from sojourn.checks import check_number
 from sojourn.errors import InvalidInput
-from sojourn.rules.knobs import Knobs
+from sojourn.knobs import Knobs
 from sojourn.rules.schedules import Constant, RateSchedule
 from sojourn.rules.state import Arrival, Number, ServerState
 from sojourn.types import Vector

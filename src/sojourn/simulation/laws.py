@@ -32,6 +32,8 @@ class _Row(NamedTuple):
     draw: Draw
     defaults: Mapping[str, float]
     above: float = 0.0
+    least: float = 0.0
+    most: float = math.inf
     whole: bool = False
 
 
@@ -48,24 +50,32 @@ _LAWS: Mapping[str, _Row] = {
     "lognormal": _Row(
         lambda random, size, sigma: random.lognormal(-sigma * sigma / 2.0, sigma, size),
         {"sigma": 1.0},
+        most=10.0,
     ),
     "gamma": _Row(
-        lambda random, size, shape: random.standard_gamma(shape, size) / shape, {"shape": 0.5}
+        lambda random, size, shape: random.standard_gamma(shape, size) / shape,
+        {"shape": 0.5},
+        least=1e-3,
+        most=1e12,
     ),
     "erlang": _Row(
         lambda random, size, stages: random.standard_gamma(stages, size) / stages,
         {"stages": 2},
+        most=1e12,
         whole=True,
     ),
-    "hyperexponential": _Row(_hyperexponential, {"scv": 4.0}, above=1.0),
+    "hyperexponential": _Row(_hyperexponential, {"scv": 4.0}, above=1.0, most=1e12),
     "weibull": _Row(
         lambda random, size, shape: random.weibull(shape, size) / math.gamma(1.0 + 1.0 / shape),
         {"shape": 0.5},
+        least=0.05,
+        most=1e6,
     ),
     "pareto": _Row(
         lambda random, size, shape: (1.0 + random.pareto(shape, size)) * ((shape - 1.0) / shape),
         {"shape": 2.5},
         above=1.0,
+        most=1e6,
     ),
 }
 
@@ -103,8 +113,8 @@ class Law:
         if name not in _LAWS:
             if name == "trace":
                 raise InvalidInput(
-                    "the law 'trace' needs observed durations: read them with read_trace, or give "
-                    "Trace(durations)"
+                    "the law 'trace' needs observed durations: read them with read_trace, give "
+                    'Trace(durations) or, in an experiment, trace = "durations.csv"'
                 )
             raise UnknownName("law", name, LAW_NAMES)
         row = _LAWS[name]
@@ -218,6 +228,11 @@ def _check_parameter(law: str, key: str, value: float, row: _Row) -> None:
     if not number or not math.isfinite(value) or value <= row.above:
         raise InvalidInput(
             f"{key} of the law {law} must be a number above {row.above:g}; it is {value!r}"
+        )
+    if not row.least <= value <= row.most:
+        raise InvalidInput(
+            f"{key} of the law {law} must lie between {row.least or row.above:g} and {row.most:g}, "
+            f"where its mean can be had in floating point; it is {value:g}"
         )
     if row.whole and value != int(value):
         raise InvalidInput(f"{key} of the law {law} must be a whole number; it is {value!r}")

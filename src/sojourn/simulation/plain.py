@@ -1,7 +1,8 @@
 """The event loop in plain Python, for policies without a compiled form: anybody's own.
 
 A task due at the same instant as a completion is sent then, or as soon as the policy names a client
-for it. Cost: some microseconds per round, and what the policy takes to choose.
+for it. A task that the policy stops is taken from its client without a trace in the schedule.
+Cost: some microseconds per round, and what the policy takes to choose.
 """
 
 import heapq
@@ -18,6 +19,9 @@ from sojourn.simulation.starts import first_clients
 from sojourn.simulation.streams import BLOCK, Seed, generators
 from sojourn.simulation.units import Units
 from sojourn.types import FloatArray, IntArray
+
+ROOM = 64
+"""Completions of stopped tasks that may stand in the list, beside as many as there are clients."""
 
 
 class PlainRun:
@@ -44,6 +48,7 @@ class PlainRun:
         self._queues: list[deque[int]] = [deque() for _ in self.living]
         self._future: list[tuple[float, int, int]] = []
         self._begun = itertools.count()
+        self._service: dict[int, int] = {}
         self._held = 0
         self._chooser = policy.chooser(choosing)
         self._chooser.changed(self)
@@ -70,6 +75,7 @@ class PlainRun:
         """Fill the arrays; returns how many rounds were written and whether ``limit`` was passed."""
         written = 0
         while written < client.size:
+            self._forget_stopped()
             if not self._future:
                 raise InvalidInput(
                     f"the policy '{self._policy.name}' has left all clients without a task and names "
@@ -79,11 +85,11 @@ class PlainRun:
                 return written, True
             self.now, _, finisher = heapq.heappop(self._future)
             queue = self._queues[finisher]
-            client[written], sent[written], time[written] = finisher, queue.popleft(), self.now
+            client[written], sent[written], time[written] = finisher, queue[0], self.now
             written += 1
-            if queue:
-                self._serve(finisher)
-            self._held += 1
+            self._leave(finisher)
+            for stopped in self._chooser.stops(self, finisher):
+                self._stop(stopped)
             self._send_held(finisher, done + written)
         return written, False
 
@@ -112,6 +118,31 @@ class PlainRun:
             self._serve(client)
         self._chooser.sent(client)
 
+    def _leave(self, client: int) -> None:
+        """The task that ``client`` works on is the server's again."""
+        self._queues[client].popleft()
+        del self._service[client]
+        if self._queues[client]:
+            self._serve(client)
+        self._held += 1
+
+    def _stop(self, client: int) -> None:
+        if client not in self._service:
+            raise InvalidInput(
+                f"the policy '{self._policy.name}' stops the task of client {client!r}, which has none"
+            )
+        self._leave(client)
+
     def _serve(self, client: int) -> None:
         finish = self.now + self._units.take(client)
-        heapq.heappush(self._future, (finish, next(self._begun), client))
+        self._service[client] = next(self._begun)
+        heapq.heappush(self._future, (finish, self._service[client], client))
+
+    def _forget_stopped(self) -> None:
+        """Let the next completion be one that happens; now and then, all others too."""
+        future, service = self._future, self._service
+        while future and service.get(future[0][2]) != future[0][1]:
+            heapq.heappop(future)
+        if len(future) > 2 * len(service) + ROOM:
+            self._future = [entry for entry in future if service.get(entry[2]) == entry[1]]
+            heapq.heapify(self._future)

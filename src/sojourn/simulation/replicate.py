@@ -11,6 +11,8 @@ from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.network import Network
 from sojourn.progress import shown
+from sojourn.resources import check_memory_for
+from sojourn.simulation.capacity import check_resources
 from sojourn.simulation.estimates import Estimates, covariance_estimate
 from sojourn.simulation.moments import class_moments
 from sojourn.simulation.scenario import Scenario
@@ -19,6 +21,8 @@ from sojourn.simulation.streams import Seed, seed_sequence
 from sojourn.types import FloatArray
 
 MOST_CLASSES_FOR_GRADIENT = 200
+BYTES_PER_REPLICATE = 5000
+"""A random stream, a place in the queue of the workers and what is found out."""
 
 
 def replicate(
@@ -58,6 +62,11 @@ def replicate(
     if workers is not None and workers < 1:
         raise InvalidInput(f"workers must be at least 1; it is {workers!r}")
     sequence = seed_sequence(seed)
+    check_memory_for(
+        f"{replicates:,} replicates",
+        replicates * float(BYTES_PER_REPLICATE + 40 * network.fleet.classes),
+        "Ask for fewer.",
+    )
     children = np.random.SeedSequence(
         entropy=sequence.entropy, spawn_key=sequence.spawn_key, pool_size=sequence.pool_size
     ).spawn(replicates)
@@ -70,6 +79,7 @@ def replicate(
         raise InvalidInput(f"give a scenario or its parts ({', '.join(parts)}), not both")
     else:
         chosen = scenario
+    check_resources(network, chosen, rounds=rounds, time=time, at_once=workers or _processors())
     routes, classes = chosen.policy.routes, network.fleet.classes
     with_gradient = routes and classes <= MOST_CLASSES_FOR_GRADIENT
 
@@ -92,7 +102,7 @@ def replicate(
         )
 
     summaries: list[_Summary | None] = [None] * replicates
-    pool = ThreadPoolExecutor(max_workers=workers or os.cpu_count())
+    pool = ThreadPoolExecutor(max_workers=workers or _processors())
     try:
         with shown(progress if progress is not None else sys.stderr.isatty()) as bar:
             bar.start("replicates", replicates)
@@ -105,6 +115,10 @@ def replicate(
     finally:
         pool.shutdown(cancel_futures=True)
     return _pool(network, [s for s in summaries if s is not None])
+
+
+def _processors() -> int:
+    return os.cpu_count() or 1
 
 
 class _Summary(NamedTuple):

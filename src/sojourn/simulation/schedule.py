@@ -82,7 +82,8 @@ class Schedule:
         r"""Tasks at each client at the end of a round, averaged over rounds: shape ``(n,)``.
 
         The task that has just completed is not counted, so the average estimates :math:`E[X_i]`
-        and, unless the policy is synchronous, sums to ``m - 1`` exactly. Tasks in flight at both ends count for the rounds they saw.
+        and, unless the policy waits for cohorts or stops tasks, sums to ``m - 1`` exactly. Tasks in
+        flight at both ends count for the rounds they saw; tasks that were stopped do not count.
         Cost: O(rounds). Paper: Proposition 1 and equation (6), :math:`E[D_i] = E[X_i]`.
         """
         self._check_warm_up(warm_up)

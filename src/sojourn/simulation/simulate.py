@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
+from sojourn.simulation.capacity import check_resources
 from sojourn.simulation.runs import Run, start_run
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.schedule import Schedule
@@ -36,7 +37,7 @@ def simulate(
     Client i serves its tasks first in, first out, one at a time, each in ``work`` times a service time of
     mean :math:`1/\mu_i` and shape ``law`` (see ``Law``). At each completion one task is dispatched, as
     ``policy`` says (see `sojourn.dispatch`): ``routed``, ``never-queue``, ``idle``, ``shuffled``,
-    ``synchronous``, or one's own. These four and ``start`` are the parts of a ``scenario``; give
+    ``synchronous``, ``restart``, ``first-of``, or one's own. These four and ``start`` are the parts of a ``scenario``; give
     that, or the parts by their names.
 
     ``start`` is ``"spread"`` (round-robin, m/n tasks per client), ``"stationary"`` (an exact draw
@@ -62,6 +63,7 @@ def simulate(
         raise InvalidInput(f"give a scenario or its parts ({', '.join(parts)}), not both")
     _check_horizon(rounds, time)
     seed_sequence(seed)
+    check_resources(network, scenario, rounds=rounds, time=time, folder=folder)
     run = start_run(network, scenario, seed=seed)
     about: dict[str, Any] = {
         "network": network,

@@ -4,6 +4,7 @@ The folder is written under a temporary name beside its final one and renamed wh
 complete; a run that is interrupted leaves nothing behind.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,7 +16,9 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from sojourn.config import parse_json
 from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.files import is_file, read_text
 from sojourn.network import Network
 from sojourn.provenance import provenance
 from sojourn.simulation.scenario import Scenario
@@ -40,17 +43,26 @@ class ScheduleWriter:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._target = Path(folder)
-        if self._target.exists() and not (self._target / _SETTINGS).is_file():
+        if self._taken():
             raise InvalidInput(
                 f"{folder} exists and is not a schedule: choose another folder to write to"
             )
         self._rounds = 0
 
+    def _taken(self) -> bool:
+        try:
+            return self._target.exists() and not (self._target / _SETTINGS).is_file()
+        except OSError as error:
+            raise _unwritable(self._target, error) from error
+
     def __enter__(self) -> Self:
-        self._target.parent.mkdir(parents=True, exist_ok=True)
-        self._temporary = Path(
-            tempfile.mkdtemp(dir=self._target.parent, prefix=f".{self._target.name}.")
-        )
+        try:
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+            self._temporary = Path(
+                tempfile.mkdtemp(dir=self._target.parent, prefix=f".{self._target.name}.")
+            )
+        except OSError as error:
+            raise _unwritable(self._target, error) from error
         self._files: dict[str, BinaryIO] = {
             name: (self._temporary / f"{name}.npy").open("wb") for name in _GROWING
         }
@@ -104,8 +116,11 @@ class ScheduleWriter:
         trace: TracebackType | None,
     ) -> None:
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):
+                file.close()
         shutil.rmtree(self._temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _unwritable(self._target, error) from error
 
     def _write_header(self, name: str) -> None:
         # NumPy pads the header so that the number of rounds can be filled in at the end.
@@ -131,21 +146,24 @@ class ScheduleWriter:
         shutil.rmtree(aside)
 
 
+def _unwritable(path: Path, error: OSError) -> InvalidFile:
+    name = str(path)
+    return InvalidFile(f"{name[:200]}: the schedule cannot be written ({error.strerror})")
+
+
 def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The fields of a ``Schedule``, its arrays memory-mapped."""
     path = Path(folder)
-    try:
-        settings = json.loads((path / _SETTINGS).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidFile(f"{folder}: not a schedule ({_SETTINGS}: {error.strerror})") from error
-    except ValueError as error:
-        raise InvalidFile(f"{path / _SETTINGS}: not valid JSON ({error})") from error
+    where = path / _SETTINGS
+    if not is_file(where):
+        raise InvalidFile(f"{folder}: not a schedule (there is no {_SETTINGS})")
+    settings = parse_json(read_text(where, encoding="utf-8"), str(where))
     if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         raise InvalidFile(f"{folder}: not a schedule in the format {FORMAT}")
     arrays = {name: _mapped(path / f"{name}.npy", name) for name in _ARRAYS}
     try:
         network = Network.from_table(settings["network"], f"{path / _SETTINGS}: network")
-        scenario = Scenario.from_table(settings["scenario"])
+        scenario = Scenario.from_table(settings["scenario"], path.parent)
         horizon = settings["horizon"]
         seed = seed_from_record(settings["seed"])
         rounds = settings["rounds"]

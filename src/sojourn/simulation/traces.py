@@ -1,13 +1,49 @@
 """Observed service times from a CSV file, as a service-time law."""
 
 import csv
+import io
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from sojourn.errors import InvalidFile, UnknownName
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.files import read_text
 from sojourn.network import Fleet
-from sojourn.simulation.laws import Trace
+from sojourn.simulation.laws import Laws, ServiceLaw, Trace, as_laws
+
+
+def read_laws(
+    given: Laws, fleet: Fleet, where: str = "law", folder: Path | None = None
+) -> tuple[ServiceLaw, ...]:
+    """`as_laws`, where ``{"name": "trace", "file": "durations.csv"}`` is a law, too.
+
+    Files and modules are sought in ``folder``.
+
+    >>> read_laws(["deterministic", "exponential"], Fleet([1.0, 2.0]))
+    (Law('deterministic'), Law('exponential'))
+    """
+    if not isinstance(given, list | tuple):
+        return _observed(given, fleet, folder) or as_laws(given, where, folder)
+    laws: list[Any] = []
+    for k, one in enumerate(given):
+        traces = _observed(one, fleet, folder)
+        laws.append(traces[k % len(traces)] if traces else one)
+    return as_laws(laws, where, folder)
+
+
+def _observed(given: Any, fleet: Fleet, folder: Path | None) -> tuple[Trace, ...]:
+    """The durations in the file that a table names, if it names one."""
+    if not isinstance(given, Mapping) or given.get("name") != "trace" or "file" not in given:
+        return ()
+    if set(given) != {"name", "file"}:
+        raise InvalidInput(f"a trace is {{name, file}} and nothing else; it is {dict(given)}")
+    return read_trace((folder or Path()) / str(given["file"]), fleet)
+
+
+SHORTEST, LONGEST = 1e-100, 1e100
+"""Durations between which sums and ratios do not overflow."""
 
 
 def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
@@ -19,12 +55,10 @@ def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
     raises ``InvalidFile`` with its line.
     """
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(row)]
-    except OSError as error:
-        raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidFile(f"{path}: not a CSV file in UTF-8 ({error})") from error
+        lines = csv.reader(io.StringIO(read_text(path), newline=""))
+        rows = [(number, row) for number, row in enumerate(lines, 1) if any(row)]
+    except csv.Error as error:
+        raise InvalidFile(f"{path}: not a CSV file ({error})") from error
     header = [field.strip() for field in rows[0][1]] if rows else []
     for column in header:
         if column not in ("class", "duration"):
@@ -51,7 +85,7 @@ def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
 def _class_index(field: str, labels: list[str], where: str) -> int:
     if field in labels:
         return labels.index(field)
-    if field.isdecimal() and 1 <= int(field) <= len(labels):
+    if field.isdecimal() and len(field) < 19 and 1 <= int(field) <= len(labels):
         return int(field) - 1
     raise InvalidFile(f"{where}: {UnknownName('class', field, labels)}")
 
@@ -65,4 +99,8 @@ def _duration(field: str, where: str) -> float:
         raise InvalidFile(f"{where}: the duration must be a number; it is '{field}'") from None
     if not (math.isfinite(value) and value > 0):
         raise InvalidFile(f"{where}: the duration must be positive and finite; it is {value:g}")
+    if not SHORTEST <= value <= LONGEST:
+        raise InvalidFile(
+            f"{where}: the duration must lie between {SHORTEST:g} and {LONGEST:g}; it is {value:g}"
+        )
     return value

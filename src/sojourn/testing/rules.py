@@ -12,6 +12,7 @@ from sojourn.deploy.checkpoint import restore_checkpoint, write_checkpoint
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.dispatch import as_policy
 from sojourn.rules import Arrival, Rule, ServerState, check_rule
+from sojourn.testing.requirement import require
 from sojourn.types import Vector
 
 CLIENTS, CONCURRENCY, DIMENSION = 3, 3, 5
@@ -37,15 +38,15 @@ def check_rule_conforms(rule: Rule) -> None:
 def check_attributes(rule: Rule) -> None:
     """What the replay and the deployment read of a rule."""
     check_rule(rule)
-    _require(isinstance(rule.name, str) and bool(rule.name), "name must be text")
-    _require(rule.sends in ("gradient", "difference"), "sends must be 'gradient' or 'difference'")
-    _require(isinstance(rule.policy, str), "policy must be the name of a dispatch policy")
-    _require(
+    require(isinstance(rule.name, str) and bool(rule.name), "name must be text")
+    require(rule.sends in ("gradient", "difference"), "sends must be 'gradient' or 'difference'")
+    require(isinstance(rule.policy, str), "policy must be the name of a dispatch policy")
+    require(
         type(rule.local_steps) is int and rule.local_steps >= 1, "local_steps must be 1 or more"
     )
     own = rule.local_learning_rate
-    _require(own is None or own > 0, "local_learning_rate must be None or positive")
-    _require(rule.proximal >= 0, "proximal must not be negative")
+    require(own is None or own > 0, "local_learning_rate must be None or positive")
+    require(rule.proximal >= 0, "proximal must not be negative")
 
 
 def check_states(rule: Rule, dtype: type[np.floating]) -> None:
@@ -53,32 +54,32 @@ def check_states(rule: Rule, dtype: type[np.floating]) -> None:
     first = np.linspace(-1.0, 1.0, DIMENSION).astype(dtype)
     start = first.copy()
     state, twin = rule.begin(start, CLIENTS), rule.begin(start, CLIENTS)
-    _require(isinstance(state, ServerState), "begin must return a ServerState")
-    _require(state.version == 0, "begin must return version 0")
-    _require(np.array_equal(state.weights, first), "begin must keep the weights it is given")
+    require(isinstance(state, ServerState), "begin must return a ServerState")
+    require(state.version == 0, "begin must return version 0")
+    require(np.array_equal(state.weights, first), "begin must keep the weights it is given")
     for name, array in state.arrays.items():
         own = not np.shares_memory(array, twin.arrays[name])
         own = own and not np.shares_memory(array, start)
-        _require(own, f"begin must give every state an array '{name}' of its own")
+        require(own, f"begin must give every state an array '{name}' of its own")
     _check_writable(state)
     for arrival in _arrivals(start):
         before, version, kept = state.weights, state.version, state.weights.copy()
         update = arrival.update.copy()
         state, used = _applied(rule, state, arrival)
         twin, again = _applied(rule, twin, arrival)
-        _require(type(used) is bool, "apply must return the state and whether it was used, a bool")
-        _require(np.array_equal(before, kept), "apply must not change weights in place")
-        _require(np.array_equal(arrival.update, update), "apply must not change an update in place")
-        _require(state.weights.dtype == dtype, f"weights must stay {np.dtype(dtype)}")
-        _require(state.weights.shape == (DIMENSION,), "weights must keep their shape")
-        _require(state.version - version in (0, 1), "apply must make one version at most")
+        require(type(used) is bool, "apply must return the state and whether it was used, a bool")
+        require(np.array_equal(before, kept), "apply must not change weights in place")
+        require(np.array_equal(arrival.update, update), "apply must not change an update in place")
+        require(state.weights.dtype == dtype, f"weights must stay {np.dtype(dtype)}")
+        require(state.weights.shape == (DIMENSION,), "weights must keep their shape")
+        require(state.version - version in (0, 1), "apply must make one version at most")
         moved = not np.array_equal(state.weights, kept)
-        _require(state.version > version or not moved, "weights that change are a new version")
-        _require(used or state.version == version, "a dropped arrival must make no version")
+        require(state.version > version or not moved, "weights that change are a new version")
+        require(used or state.version == version, "a dropped arrival must make no version")
         _check_writable(state)
-        _require(used == again, "the same arrivals must be used alike")
+        require(used == again, "the same arrivals must be used alike")
         _check_equal(state, twin, "the same arrivals must make the same state")
-    _require(np.array_equal(start, first), "apply must not change the first weights in place")
+    require(np.array_equal(start, first), "apply must not change the first weights in place")
 
 
 def check_deployment(rule: Rule) -> None:
@@ -98,8 +99,8 @@ def check_deployment(rule: Rule) -> None:
     _answer(server, 17, now=51.0)
     _answer(resumed, 17, now=51.0)
     counts = server.counts
-    _require(counts.completed == 34, "every update must be used or dropped")
-    _require(counts.to_dict() == resumed.counts.to_dict(), "a resumed server must use the same")
+    require(counts.completed == 34, "every update must be used or dropped")
+    require(counts.to_dict() == resumed.counts.to_dict(), "a resumed server must use the same")
     _check_equal(resumed.state, server.state, "a resumed server must go on to the same state")
 
 
@@ -120,7 +121,7 @@ def check_replay(rule: Rule) -> None:
     part.run(resumed, None, None)
     _check_equal(resumed.state, position.state, "a resumed replay must come to the same state")
     same = repr(resumed.rows) == repr(position.rows)
-    _require(same, "a resumed replay must come to the same history")
+    require(same, "a resumed replay must come to the same history")
 
 
 def _replay(rule: Rule) -> Any:
@@ -189,17 +190,17 @@ def _arrivals(sent: Vector) -> Iterator[Arrival]:
 def _applied(rule: Rule, state: ServerState, arrival: Arrival) -> tuple[ServerState, bool]:
     made = rule.apply(state, arrival, learning_rate=0.05, clients=CLIENTS, concurrency=CONCURRENCY)
     pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], ServerState)
-    _require(pair, "apply must return a ServerState and whether the arrival was used")
+    require(pair, "apply must return a ServerState and whether the arrival was used")
     return made
 
 
 def _check_writable(state: ServerState) -> None:
     for name, array in state.arrays.items():
         plain = isinstance(array, np.ndarray) and array.dtype.kind in "biuf"
-        _require(plain, f"arrays must be NumPy arrays of numbers; '{name}' is not")
+        require(plain, f"arrays must be NumPy arrays of numbers; '{name}' is not")
     for name, number in state.numbers.items():
         plain = type(number) in (int, float) and json.loads(json.dumps(number)) == number
-        _require(plain, f"numbers must be plain finite numbers; '{name}' is {number!r}")
+        require(plain, f"numbers must be plain finite numbers; '{name}' is {number!r}")
 
 
 def _check_equal(one: ServerState, other: ServerState, message: str) -> None:
@@ -212,9 +213,4 @@ def _check_equal(one: ServerState, other: ServerState, message: str) -> None:
         and array.tobytes() == other.arrays[name].tobytes()
         for name, array in one.arrays.items()
     )
-    _require(alike, f"{message}, to the bit")
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise AssertionError(message)
+    require(alike, f"{message}, to the bit")

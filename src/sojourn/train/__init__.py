@@ -8,7 +8,7 @@ from typing import Any
 
 import lazy_loader
 
-from sojourn.errors import MissingExtra
+from sojourn.errors import EXTRAS, MissingExtra
 
 _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
@@ -17,6 +17,6 @@ def __getattr__(name: str) -> Any:
     try:
         return _attribute(name)
     except ModuleNotFoundError as error:
-        if error.name in ("torch", "sklearn", "joblib"):
-            raise MissingExtra(error.name, extra="train") from error
+        if error.name in EXTRAS:
+            raise MissingExtra(error.name, extra=EXTRAS[error.name]) from error
         raise

@@ -5,4 +5,4 @@ from .experiment.models import build_model as build_model
 from .experiment.run import run_experiment as run_experiment
 from .replay.checkpoint import Checkpoint as Checkpoint
 from .replay.problem import Problem as Problem
-from .replay.replay import evaluation_spacing as evaluation_spacing
+from .replay.spacing import evaluation_spacing as evaluation_spacing

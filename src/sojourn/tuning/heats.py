@@ -17,7 +17,7 @@ from sojourn.train.experiment.strategy import file_name
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest
 from sojourn.train.replay.state import Position
 from sojourn.tuning.learning_rates import MOST_EXTENSIONS, extended
-from sojourn.tuning.pilots import Advanced, Pilot, advance, group_key, horizon_of, schedule_for
+from sojourn.tuning.pilots import Pilot, advance, group_key, horizon_of, schedule_for
 from sojourn.tuning.race import (
     RUNGS,
     SPREAD_OF_SCORE,
@@ -29,6 +29,8 @@ from sojourn.tuning.race import (
 from sojourn.tuning.setting import Setting
 
 RACE = "race.json"
+FINAL_SEEDS = 2
+"""Pilot seeds of the last rung."""
 FORMAT = "sojourn race 1"
 
 
@@ -96,7 +98,9 @@ class Heats:
         alive = self._alive(race)
         for fraction in RUNGS[len(race.rungs) :]:
             self._load(alive)
-            rung = self._rung(fraction, alive, race)
+            rung = self._rung(fraction, alive)
+            if fraction == RUNGS[-1]:
+                self._repeat(rung, alive)
             if not race.rungs:
                 self._extend(rung, race)
             race.rungs.append(rung)
@@ -116,23 +120,31 @@ class Heats:
             left = left[:1]
         return left
 
-    def _rung(self, fraction: float, alive: Sequence[Candidate], race: Race) -> Rung:
+    def _rung(self, fraction: float, alive: Sequence[Candidate], seed: int | None = None) -> Rung:
+        """Take candidates to a fraction of the horizon, or with another ``seed`` all the way there."""
         rung = Rung(fraction)
-        work = self._work(fraction, alive)
+        begun = {} if seed is not None else self._positions
+        work = self._work(fraction, alive, self.setting.pilot_seed if seed is None else seed)
         self.progress.start(f"race, to {fraction:.3g} of the horizon", len(alive))
-        arguments = [(pilot, [self._positions.get(c) for c in pilot.candidates]) for pilot in work]
+        arguments = [(pilot, [begun.get(c) for c in pilot.candidates]) for pilot in work]
         for place, done in self.engine.map(advance, arguments):
-            self._take(rung, work[place], done)
-            self.progress.advance(len(work[place].candidates))
+            pilot = work[place]
+            begun.update(zip(pilot.candidates, done.positions, strict=True))
+            for candidate, history in zip(pilot.candidates, done.histories, strict=True):
+                rung.scores[candidate] = self._score(candidate, history, fraction)
+            rung.gradients += done.gradients
+            self.progress.advance(len(pilot.candidates))
         return rung
 
-    def _take(self, rung: Rung, pilot: Pilot, done: Advanced) -> None:
-        for candidate, position, history in zip(
-            pilot.candidates, done.positions, done.histories, strict=True
-        ):
-            self._positions[candidate] = position
-            rung.scores[candidate] = self._score(candidate, history, pilot.fraction)
-        rung.gradients += done.gradients
+    def _repeat(self, rung: Rung, alive: Sequence[Candidate]) -> None:
+        """Run the finalists on another pilot seed too: near the end luck decides between few."""
+        logs = {c: [math.log(max(score, 1e-300))] for c, score in rung.scores.items()}
+        for place in range(1, FINAL_SEEDS):
+            again = self._rung(rung.fraction, alive, self.setting.pilot_seed + place)
+            rung.gradients += again.gradients
+            for candidate, score in again.scores.items():
+                logs[candidate].append(math.log(max(score, 1e-300)))
+        rung.scores = {c: math.exp(sum(values) / len(values)) for c, values in logs.items()}
 
     def _score(self, candidate: Candidate, history: History, fraction: float) -> float:
         experiment = self.setting.experiment
@@ -144,7 +156,7 @@ class Heats:
             horizon = horizon_of(experiment, schedule)
         return self.setting.criterion.score(history, fraction * horizon, SPREAD_OF_SCORE)
 
-    def _work(self, fraction: float, alive: Sequence[Candidate]) -> list[Pilot]:
+    def _work(self, fraction: float, alive: Sequence[Candidate], seed: int) -> list[Pilot]:
         """Candidates that share a schedule together, cut into as many pieces as there are workers."""
         groups: dict[Any, list[Candidate]] = {}
         for candidate in alive:
@@ -153,7 +165,7 @@ class Heats:
         width = self.engine.width
         pieces = [group[i::width] for group in groups.values() for i in range(width)]
         return [
-            Pilot(self.setting.experiment, tuple(piece), self.setting.pilot_seed, fraction)
+            Pilot(self.setting.experiment, tuple(piece), seed, fraction)
             for piece in pieces
             if piece
         ]
@@ -169,7 +181,7 @@ class Heats:
                 added += [Candidate(strategy, rate) for rate in more]
             if not added:
                 return
-            further = self._rung(rung.fraction, added, race)
+            further = self._rung(rung.fraction, added)
             rung.scores |= further.scores
             rung.gradients += further.gradients
 

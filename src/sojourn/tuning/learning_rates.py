@@ -1,28 +1,12 @@
 r"""Where to look for learning rates: a grid around the stable step for the measured curvature."""
 
-import math
-
 from sojourn.rules import Rule
+from sojourn.stability import largest_stable_step
 
 STEPS_BELOW, STEPS_ABOVE = 5, 2
 """Grid points on either side of the stable step."""
 FACTOR = 2.0
 MOST_EXTENSIONS = 3
-
-
-def stable_step(tasks: int, weight_square: float = 1.0) -> float:
-    r"""The largest step times curvature at which delayed steps do not blow up.
-
-    .. math:: a < \frac{1 + \sqrt{1 + 8 m}}{2 m}
-
-    for m memoryless tasks in flight, none of which waits; with weights of mean square
-    :math:`\kappa` about :math:`\sqrt{2/(\kappa m)}`.
-
-    >>> round(stable_step(1), 3), round(stable_step(30), 3)
-    (2.0, 0.275)
-    """
-    plain = (1.0 + math.sqrt(1.0 + 8.0 * tasks)) / (2.0 * tasks)
-    return min(plain, math.sqrt(2.0 / (weight_square * tasks))) if weight_square > 1 else plain
 
 
 def grid(
@@ -38,7 +22,7 @@ def grid(
     if kind == "adam" or rule.name == "fadas":
         centre = 3e-3
     else:
-        centre = stable_step(tasks, weight_square) / max(curvature, 1e-12)
+        centre = largest_stable_step(tasks, weight_square) / max(curvature, 1e-12)
         if kind == "momentum":
             centre *= 1.0 - float(getattr(server, "beta", 0.9))
     below = round(STEPS_BELOW / (STEPS_BELOW + STEPS_ABOVE) * (number - 1))

@@ -1,6 +1,6 @@
 """The candidates by default: what theory and practice would try, as tables of an experiment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sojourn.errors import InvalidInput
@@ -17,13 +17,16 @@ BASELINES = (UNIFORM, FEDBUFF, FEDASYNC, FEDAVG)
 """What frameworks ship, and the paper's starting point: what a recommendation has to beat."""
 
 
-def portfolio(fleet: Fleet, weights: Vector) -> list[dict[str, Any]]:
+def portfolio(
+    fleet: Fleet, weights: Vector, routings: Mapping[str, Sequence[float]]
+) -> list[dict[str, Any]]:
     """Strategy tables, the most promising first, so that a small budget drops the last.
 
     Everybody is kept busy with one task (`sojourn.dispatch.NeverQueue`), which no routing can beat in
     noise and staleness; whether to undo the bias towards fast clients, and how to tame the heavy
     updates that come of it, depends on the data. Table rules are left out where their memory would
-    not fit. Routings and the usual rules are there to be compared with.
+    not fit. Routings (those of ``routings`` have a probability per client) and the usual rules are
+    there to be compared with.
     """
     n = fleet.size
     never = {"policy": "never-queue"}
@@ -42,26 +45,24 @@ def portfolio(fleet: Fleet, weights: Vector) -> list[dict[str, Any]]:
         {"name": FEDASYNC, "rule": "fedasync", **never},
         {"name": "never-queue, half debiased", "rule": sgd(debias=0.5), **never},
         {"name": "never-queue, capped, momentum", "rule": sgd(**capped, server=MOMENTUM), **never},
-        {"name": "ACE", "rule": "ace", **never},
+        {"name": "ACE", "rule": {"name": "ace", "warm-up": False}, **never},
         {
             "name": "never-queue, half debiased, momentum",
             "rule": sgd(debias=0.5, server=MOMENTUM),
             **never,
         },
         {"name": FEDAVG, "rule": "fedavg", "concurrency": max(1, min(n, n // 3 or 1))},
-        {
-            "name": "square-root routing",
-            "rule": "generalized-async-sgd",
-            "policy": "routed",
-            "routing": "square-root",
-        },
+        *(
+            {
+                "name": name,
+                "rule": "generalized-async-sgd",
+                "policy": "routed",
+                "routing": list(probabilities),
+            }
+            for name, probabilities in routings.items()
+        ),
     ]
     return [table for table in tables if _fits(table, n, weights)]
-
-
-def fewer(tables: Sequence[dict[str, Any]], number: int) -> list[dict[str, Any]]:
-    """The first ``number`` candidates."""
-    return list(tables[:number])
 
 
 def _fits(table: dict[str, Any], clients: int, weights: Vector) -> bool:

@@ -10,12 +10,16 @@ import numpy as np
 
 from sojourn.config import Table
 from sojourn.errors import InvalidFile
-from sojourn.rules import Weighting
+from sojourn.jackson import analyze
+from sojourn.network import Network, square_root_routing
+from sojourn.optimize import NoiseRate, Objective, PerTime, optimize_routing
+from sojourn.rules import AsyncSGD, Weighting
 from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.calibrate import curvature
+from sojourn.train.experiment.calibrate import calibrate, curvature
 from sojourn.train.experiment.cells import threads_for
 from sojourn.train.experiment.experiment import FIRST_PILOT_SEED, Experiment, experiment_from_table
 from sojourn.train.experiment.strategy import Strategy
+from sojourn.train.replay.problem import Problem
 from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.learning_rates import grid
 from sojourn.tuning.portfolio import BASELINES, portfolio
@@ -88,7 +92,8 @@ def read_setting(
     problem = build_problem(base, pilot_seed)
     own = bool(listed)
     if not own:
-        listed = {"strategy": portfolio(base.fleet, problem.initial_weights().numpy())}
+        routings = planned_routings(base, problem, pilot_seed)
+        listed = {"strategy": portfolio(base.fleet, problem.initial_weights().numpy(), routings)}
     experiment = read(_without_rates(listed, where))
     experiment = dataclasses.replace(
         experiment, data_dir=base.data_dir, threads=threads_for(experiment, 1), pilot_seeds=()
@@ -109,6 +114,33 @@ def read_setting(
         pilot_seed=pilot_seed,
         curvature=bend,
     )
+
+
+def planned_routings(experiment: Experiment, problem: Problem, seed: int) -> dict[str, list[float]]:
+    """The best routings by theory, with a probability per client and as many tasks as clients.
+
+    That of least noise per unit of time, and the minimum of the paper's H at its own learning rate,
+    with constants measured on the training data.
+    """
+    fleet = experiment.fleet
+    smallest = grid(
+        AsyncSGD(),
+        curvature(problem, problem.initial_weights(), seed=seed),
+        tasks=fleet.size,
+        weight_square=1.0,
+        number=RATES,
+    )[0]
+    constants = calibrate(problem, learning_rate=smallest, seed=seed).constants
+    start = Network(fleet, square_root_routing(fleet), fleet.size)
+    rounds = experiment.rounds or analyze(start).throughput * float(experiment.time or 0.0)
+    objectives: dict[str, Objective] = {
+        "least-noise routing": NoiseRate(),
+        "the paper's routing": PerTime(constants, None, rounds),
+    }
+    return {
+        name: optimize_routing(fleet, fleet.size, objective).network.client_routing.tolist()
+        for name, objective in objectives.items()
+    }
 
 
 def pilot_seed_of(seeds: Sequence[int]) -> int:

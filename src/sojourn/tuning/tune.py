@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import math
-import time
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from sojourn.comparison import told_apart
@@ -21,8 +22,8 @@ from sojourn.train.experiment.cells import Cell
 from sojourn.train.experiment.engines import Engine, LocalEngine
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.run import plan_texts, run_all, write_results
-from sojourn.tuning.answer import sentence
-from sojourn.tuning.budget import Costs, fitted, measure
+from sojourn.tuning.answer import plan_of, sentence
+from sojourn.tuning.budget import Costs, fitted, measure, parse_duration
 from sojourn.tuning.heats import Heats, Race
 from sojourn.tuning.race import (
     LEAST_FINALISTS,
@@ -31,7 +32,7 @@ from sojourn.tuning.race import (
     SPREAD_OF_SCORE,
     Candidate,
 )
-from sojourn.tuning.setting import Setting
+from sojourn.tuning.setting import Setting, read_setting
 
 ANSWER = "tune.json"
 PLAN = "plan.toml"
@@ -87,6 +88,34 @@ class Tuned:
 
 
 def tune(
+    experiment: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    time: float | None = None,
+    rounds: int | None = None,
+    target: float | None = None,
+    criterion: str | None = None,
+    budget: float | str | None = None,
+    jobs: int = 1,
+    say: Callable[[str], None] = lambda text: None,
+) -> Tuned:
+    """The best way to drive a fleet on a learning problem, found by pilots and confirmed.
+
+    ``experiment`` is a TOML file: fleet, data or problem, model, horizon and, if one wants to choose among
+    a few only, strategies. ``time`` or ``rounds`` replaces its horizon. Candidates are judged by their
+    final loss, or with ``target`` by the time to that accuracy, or by another ``criterion``. ``budget``
+    is in seconds, or text such as ``"10m"``. Everything goes to the folder ``out``: ``plan.toml``,
+    ``tune.json``, and the confirming runs as `sojourn.train` writes them; what it holds of an
+    interrupted call is not run again.
+    """
+    setting = read_setting(
+        Path(experiment), time=time, rounds=rounds, target=target, criterion=criterion
+    )
+    seconds = parse_duration(budget) if isinstance(budget, str) else budget
+    return tune_setting(setting, Path(out), engine=LocalEngine(jobs), budget=seconds, say=say)
+
+
+def tune_setting(
     setting: Setting,
     folder: Path,
     *,
@@ -101,7 +130,7 @@ def tune(
     fits, and ``say`` hears what is planned. What ``folder`` holds of an earlier run is not run again.
     The test set is looked at only for the confirmation, after the race has decided.
     """
-    begun = time.monotonic()
+    begun = monotonic()
     engine, shown = engine or LocalEngine(), progress or Silent()
     folder.mkdir(parents=True, exist_ok=True)
     costs = measure(setting)
@@ -124,7 +153,7 @@ def tune(
         table=table,
         tied=tied,
         gradients=race.gradients,
-        seconds=time.monotonic() - begun,
+        seconds=monotonic() - begun,
         folder=folder,
     )
     _write(tuned)
@@ -173,7 +202,7 @@ def _confirm(
             told_apart(rows[0].scores, row.scores, looks) for row in rows[1:LEAST_FINALISTS]
         ]
         one_more = costs.solo * costs.gradients(setting.experiment) * len(finalists)
-        spent = budget is not None and time.monotonic() - begun + one_more > budget
+        spent = budget is not None and monotonic() - begun + one_more > budget
         if number >= MOST_SEEDS or spent or all(v is not None for v in verdicts):
             break
         number += 1
@@ -194,6 +223,7 @@ def _confirm(
         experiment.to_table(),
         fleet=None if experiment.fleet_is_built_in else experiment.fleet,
         plans=plan_texts(experiment),
+        extensions=experiment.extensions,
     )
     write_results(experiment, folder, [rates[i] for i in places], [histories[i] for i in places])
     return tuple(ordered), tuple(tied)
@@ -230,8 +260,6 @@ def _targets(setting: Setting) -> tuple[float, ...]:
 
 
 def _write(tuned: Tuned) -> None:
-    from sojourn.tuning.answer import plan_of
-
     plan_of(tuned).write(tuned.folder / PLAN)
     names = [strategy.name for strategy in tuned.setting.experiment.strategies]
     table: dict[str, Any] = {

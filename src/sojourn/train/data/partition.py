@@ -1,17 +1,18 @@
-"""Who holds which samples: homogeneous, Dirichlet, a few labels each, or one label each."""
+"""Who holds which samples: homogeneous, Dirichlet, a few labels each, or labels by speed."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sojourn.errors import InvalidInput
 from sojourn.train.naming import split_parameter
-from sojourn.types import IntArray
+from sojourn.types import FloatArray, IntArray
 
-PARTITIONS = ("homogeneous", "dirichlet", "labels", "disjoint")
+PARTITIONS = ("homogeneous", "dirichlet", "labels", "disjoint", "by-speed")
 DIRICHLET_BETA = 0.5
+BY_SPEED_SORTING = 1.0
 DIRICHLET_DRAWS = 100
 
 
@@ -27,10 +28,18 @@ class Partition:
     notes: tuple[str, ...] = ()
 
 
-def make_partition(text: str, labels: ArrayLike, clients: int, generator: Generator) -> Partition:
+def make_partition(
+    text: str,
+    labels: ArrayLike,
+    clients: int,
+    generator: Generator,
+    *,
+    service_rates: ArrayLike | None = None,
+) -> Partition:
     """The partition named by ``text``, such as ``dirichlet``, ``dirichlet(0.1)`` or ``labels(3)``.
 
-    ``labels`` are the labels of the samples, shape (N,), each of 0, ..., K-1 occurring.
+    ``labels`` are the labels of the samples, shape (N,), each of 0, ..., K-1 occurring;
+    ``service_rates`` those of the clients, which ``by-speed`` needs.
 
     >>> labels = np.repeat(np.arange(4), 10)
     >>> made = make_partition("labels(2)", labels, 4, np.random.default_rng(1))
@@ -52,6 +61,13 @@ def make_partition(text: str, labels: ArrayLike, clients: int, generator: Genera
         return dirichlet(y, clients, generator, beta=parameter or DIRICHLET_BETA)
     if name == "labels":
         return labels_each(y, clients, generator, labels_per_client=int(parameter or 1))
+    if name == "by-speed":
+        if service_rates is None or np.shape(service_rates) != (clients,):
+            raise InvalidInput(
+                f"partition '{text}' needs the service rate of each of the {clients} clients"
+            )
+        sorting = BY_SPEED_SORTING if parameter is None else parameter
+        return by_speed(y, np.asarray(service_rates, dtype=float), generator, sorting=sorting)
     return labels_each(y, clients, generator, labels_per_client=1)
 
 
@@ -74,6 +90,8 @@ def parse_partition(text: str) -> tuple[str, float | None]:
         raise InvalidInput(f"partition '{text}': the concentration must be positive and finite")
     if name == "labels" and not (parameter >= 1 and parameter.is_integer()):
         raise InvalidInput(f"partition '{text}': labels per client must be a whole number >= 1")
+    if name == "by-speed" and not 0 <= parameter <= 1:
+        raise InvalidInput(f"partition '{text}': the sorting must be between 0 and 1")
     if name in ("homogeneous", "disjoint"):
         raise InvalidInput(f"partition '{text}': {name} takes no parameter")
     return name, parameter
@@ -171,6 +189,59 @@ def labels_each(
     return _partition(shares, _unused_note(labels.size - clients * k * quota, labels.size))
 
 
+def by_speed(
+    labels: IntArray,
+    service_rates: FloatArray,
+    generator: Generator,
+    *,
+    sorting: float = BY_SPEED_SORTING,
+) -> Partition:
+    r"""Labels that go with speed: slow clients hold the first, fast clients the last; equal volumes.
+
+    Clients stand in a row by speed, those equally fast as one group, and labels are laid out beside
+    them: label k of K begins at the fraction k/K of the row. A group holds the labels that begin
+    beside it or, if none does, the one that reaches into it, which the group where it begins then
+    holds only if it has no other; within a group all hold the same.
+    ``sorting`` is the fraction :math:`q` of what a client holds that is dealt so, the rest is as in
+    ``homogeneous``: client i holds
+
+    .. math:: (1-q)\, N_k/n + q\, S_{ik}
+
+    samples of label k, :math:`N_k` being their number and :math:`S` what is held at q = 1. So q = 0
+    is homogeneous, and with q = 1 a rule that hears the fast clients more often learns the last
+    labels first.
+
+    >>> labels = np.repeat(np.arange(4), 6)
+    >>> made = by_speed(labels, np.array([9.0, 0.1, 0.1]), np.random.default_rng(1))
+    >>> partition_table(made, labels).tolist()
+    [[0, 0, 0, 6], [2, 2, 2, 0], [2, 2, 2, 0]]
+    """
+    clients = service_rates.size
+    held = _held_by_speed(service_rates, int(labels.max()) + 1)
+    classes = _by_class(labels)
+    available = np.array([members.size for members in classes])
+    sorted_share = held * (available / held.sum(axis=0))
+    volume = sorted_share.sum(axis=1)
+    sorted_share *= (volume.min() / volume)[:, np.newaxis]
+    wanted = (1 - sorting) * (available // clients) + sorting * sorted_share
+    counts = np.floor(wanted + 1e-9).astype(np.int64)
+    each = int(counts.sum(axis=1).min())
+    if each == 0:
+        raise InvalidInput(
+            f"{labels.size} samples are too few to be dealt by speed to {clients} clients: someone "
+            "would have none. Use a larger data set, fewer clients, or dirichlet."
+        )
+    for row in counts:
+        while row.sum() > each:
+            row[row.argmax()] -= 1
+    shares: list[list[IntArray]] = [[] for _ in range(clients)]
+    for members, column in zip(classes, counts.T, strict=True):
+        parts = np.split(generator.permutation(members), np.cumsum(column))
+        for share, part in zip(shares, parts, strict=False):
+            share.append(part)
+    return _partition(shares, _unused_note(labels.size - each * clients, labels.size))
+
+
 def partition_table(partition: Partition, labels: ArrayLike) -> IntArray:
     """How many samples of each label every client holds, shape (clients, classes).
 
@@ -185,6 +256,23 @@ def partition_table(partition: Partition, labels: ArrayLike) -> IntArray:
 
 def _by_class(labels: IntArray) -> list[IntArray]:
     return [np.flatnonzero(labels == label) for label in range(int(labels.max()) + 1)]
+
+
+def _held_by_speed(service_rates: FloatArray, kinds: int) -> NDArray[np.bool_]:
+    """Which labels every client holds where labels go with speed entirely: (clients, kinds)."""
+    clients = service_rates.size
+    _, group, sizes = np.unique(service_rates, return_inverse=True, return_counts=True)
+    first = np.cumsum(sizes) - sizes
+    begins_in = np.searchsorted(first * kinds, np.arange(kinds) * clients, side="right") - 1
+    held = begins_in == np.arange(sizes.size)[:, np.newaxis]
+    without = np.flatnonzero(~held.any(axis=1))
+    reaching = first[without] * kinds // clients
+    for label in np.unique(reaching):
+        if held[begins_in[label]].sum() > 1:
+            held[begins_in[label], label] = False
+    held[without, reaching] = True
+    members: NDArray[np.bool_] = held[group]
+    return members
 
 
 def _dirichlet_shares(

@@ -1,18 +1,14 @@
 """The learning problem of one seed: the same data, partition, batches and first weights for all."""
 
-import importlib
-import sys
+import inspect
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from sojourn.errors import InvalidInput
+from sojourn.extensions import load_extension
 from sojourn.train.data.augment import CropAndFlip
 from sojourn.train.data.partition import Partition, make_partition
 from sojourn.train.data.sets import Dataset, load_dataset
@@ -20,6 +16,7 @@ from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import build_model
 from sojourn.train.replay.batches import check_seed
 from sojourn.train.replay.problem import Problem
+from sojourn.types import FloatArray
 
 _PARTITION, _WEIGHTS = 0, 1
 AUGMENTED = ("cifar-10", "cifar-100")
@@ -45,9 +42,10 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
     """
     check_seed(seed)
     if experiment.problem is not None:
-        return _users_problem(experiment.problem, experiment.fleet.size, seed)
+        return _users_problem(experiment, experiment.problem, seed)
     key = (
-        *(experiment.data, experiment.data_dir, experiment.partition, experiment.fleet.size),
+        *(experiment.data, experiment.data_dir, experiment.partition),
+        tuple(_service_rates(experiment).tolist()),
         *(experiment.model, experiment.batch_size, seed),
     )
     if _last.key != key:
@@ -77,7 +75,18 @@ def _built(experiment: Experiment, seed: int) -> Problem:
 def partition_of(experiment: Experiment, data: Dataset, seed: int) -> Partition:
     """Who holds what under ``seed``."""
     generator = np.random.default_rng(_stream(seed, _PARTITION))
-    return make_partition(experiment.partition, data.train_labels, experiment.fleet.size, generator)
+    return make_partition(
+        experiment.partition,
+        data.train_labels,
+        experiment.fleet.size,
+        generator,
+        service_rates=_service_rates(experiment),
+    )
+
+
+def _service_rates(experiment: Experiment) -> FloatArray:
+    """Of every client, which the partition may go by."""
+    return experiment.fleet.expand(experiment.fleet.service_rates)
 
 
 def partition_notes(experiment: Experiment) -> tuple[str, ...]:
@@ -102,20 +111,19 @@ def _stream(seed: int, purpose: int) -> int:
     return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
 
-def _users_problem(text: str, clients: int, seed: int) -> Problem:
+def _users_problem(experiment: Experiment, text: str, seed: int) -> Problem:
     """What ``package.module:function`` returns for ``(clients, seed)``."""
-    module_name, _, function_name = text.partition(":")
-    with _current_folder_importable():
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise InvalidInput(
-                f"problem '{text}': the module '{module_name}' cannot be imported ({error}). It must "
-                "be installed, or lie in the folder where the command runs."
-            ) from error
-    function: Any = getattr(module, function_name, None)
+    clients = experiment.fleet.size
+    function = load_extension(text, "problem", experiment.folder)
     if not callable(function):
-        raise InvalidInput(f"problem '{text}': there is no function '{function_name}' in it")
+        raise InvalidInput(f"problem '{text}': it must be a function of (clients, seed)")
+    try:
+        inspect.signature(function).bind(clients, seed)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"problem '{text}': it must be a function of two arguments, the number of clients and a "
+            f"seed ({error})"
+        ) from error
     problem = function(clients, seed)
     if not isinstance(problem, Problem):
         raise InvalidInput(
@@ -127,13 +135,3 @@ def _users_problem(text: str, clients: int, seed: int) -> Problem:
             f"problem '{text}': it has data for {problem.clients} clients; the fleet has {clients}"
         )
     return problem
-
-
-@contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sojourn.bounds import LearningConstants
+from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput
 from sojourn.train.replay.problem import EVALUATION_CHUNK, Loss, Problem, Samples
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from sojourn.history import History
-from sojourn.jackson import analyze
 from sojourn.runfolder import RunFolder
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
@@ -46,6 +45,10 @@ ONE_AT_A_TIME = threading.Lock()
 
 A Dask worker calls cells from several threads.
 """
+
+
+ROUNDS_OF_A_LOOK = 1000
+"""Enough to see how fast a policy without theory goes."""
 
 
 @dataclass(frozen=True)
@@ -144,4 +147,9 @@ def expected_gradients_of(experiment: Experiment, strategy: Strategy) -> float:
     if experiment.rounds is not None:
         return float(experiment.rounds * steps)
     assert experiment.time is not None
-    return max(1.0, analyze(strategy.network).throughput * experiment.time)
+    theory = strategy.scenario.policy.analysis(strategy.network)
+    if theory is not None:
+        # A task of several local steps takes as many times as long.
+        return max(1.0, theory.throughput * experiment.time)
+    short = schedule_of(experiment, strategy, 0, rounds=ROUNDS_OF_A_LOOK)
+    return max(1.0, short.throughput() * experiment.time * steps)

@@ -2,22 +2,29 @@
 
 import math
 import os
-from dataclasses import dataclass
+import pickle
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.extensions import is_extension
 from sojourn.inputs import is_built_in, read_fleet
 from sojourn.network import Fleet
 from sojourn.runfolder import FLEET
 from sojourn.simulation.starts import start_name
+from sojourn.sources import Sources, sources_of
 from sojourn.train.data.partition import parse_partition
 from sojourn.train.data.sets import DATASETS
 from sojourn.train.experiment.models import parse_model
 from sojourn.train.experiment.strategy import Strategy, read_strategies, said, strategy_table
 
 FIRST_PILOT_SEED = 1_000_000
+MOST_SEEDS = 100_000
+MOST_THREADS = 1024
+LARGEST_BATCH = 10_000_000
+"""Beyond these a number is a slip, and would fill the memory before anyone noticed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,6 +35,9 @@ class Experiment:
     and ``model`` name what is built in. Runs last ``rounds`` rounds or ``time`` units of time.
     In the folder of an experiment ``threads``, ``batched`` and ``problem_digest`` are written down
     as they were found when it was begun.
+
+    Modules of the users' own are sought in ``folder``; ``extensions`` holds their text, so that an
+    experiment can be pickled to where there is no such folder.
     """
 
     fleet_name: str
@@ -51,11 +61,19 @@ class Experiment:
     batched: bool | None = None
     threads: int | None = None
     checkpoint_seconds: float = 30.0
+    folder: Path | None = None
+    extensions: Sources = field(default_factory=Sources)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Experiment":
         """The experiment in a TOML file; paths in it are relative to the file's folder."""
         return experiment_from_table(Table.read(Path(path)), Path(path).parent)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """With modules of the users' own, what is pickled is opened after these are loaded."""
+        if not self.extensions.files:
+            return super().__reduce_ex__(protocol)
+        return _carried, (pickle.dumps(vars(self), protocol), self.extensions, self.folder)
 
     @property
     def fleet_is_built_in(self) -> bool:
@@ -99,7 +117,18 @@ class Experiment:
         table["counts"] = self.fleet.counts.tolist()
         for entry, strategy in zip(table["strategy"], self.strategies, strict=True):
             entry["routing"] = strategy.network.routing.tolist()
+        table["extensions"] = sources_of(_modules(self.strategies), self.folder).codes()
         return table
+
+
+def _carried(data: bytes, extensions: Sources, folder: Path | None) -> Experiment:
+    """An experiment that was pickled, perhaps on another machine."""
+    place = extensions.place(folder)
+    return Experiment(**{**extensions.unpickled(data, place), "folder": place})
+
+
+def _modules(strategies: tuple[Strategy, ...]) -> set[str]:
+    return {module for strategy in strategies for module in strategy.modules}
 
 
 def experiment_from_table(table: Table, folder: Path) -> Experiment:
@@ -108,7 +137,7 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
     fleet = said(table.where, read_fleet, fleet_name, folder)
     values = _scalars(table)
     seeds = _seeds(table)
-    pilots = _count(table, "pilot-seeds", 1)
+    pilots = _count(table, "pilot-seeds", 1, most=MOST_SEEDS)
     data_dir = table.take("data-dir", str, default=None)
     common = {"start": values["start"], "paired": values["paired"]}
     strategies = read_strategies(table, fleet, folder, common)
@@ -119,6 +148,9 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
             f"{table.where}: every strategy must try equally many learning rates, or the "
             f"comparison is not fair; here some try {min(candidates)} and some {max(candidates)}"
         )
+    modules = _modules(strategies)
+    if values["problem"] is not None:
+        modules.add(values["problem"].partition(":")[0])
     return Experiment(
         fleet_name=fleet_name,
         fleet=fleet,
@@ -126,6 +158,8 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
         seeds=seeds,
         pilot_seeds=_pilot_seeds(pilots, seeds) if max(candidates) > 1 else (),
         data_dir=None if data_dir is None else str((folder / data_dir).resolve()),
+        folder=folder.resolve(),
+        extensions=sources_of(modules, folder),
         **values,
     )
 
@@ -154,8 +188,11 @@ def _scalars(table: Table) -> dict[str, Any]:
         said(where, parse_partition, given["partition"])
     if "model" in given:
         said(where, parse_model, given["model"])
-    if given.get("batch-size", 1) < 1:
-        raise InvalidFile(f"{where}: 'batch-size' must be at least 1")
+    if not 1 <= given.get("batch-size", 1) <= LARGEST_BATCH:
+        raise InvalidFile(
+            f"{where}: 'batch-size' must be between 1 and {LARGEST_BATCH}; it is "
+            f"{given['batch-size']}"
+        )
     start = table.take("start", str, default="spread")
     said(where, start_name, start)
     return {
@@ -168,7 +205,7 @@ def _scalars(table: Table) -> dict[str, Any]:
         "targets": _targets(table),
         "evaluate_every": _count(table, "evaluate-every", None),
         "batched": table.take("batched", bool, default=None),
-        "threads": _count(table, "threads", None),
+        "threads": _count(table, "threads", None, most=MOST_THREADS),
         "checkpoint_seconds": _checkpoint_seconds(table),
         **{key.replace("-", "_"): value for key, value in given.items()},
     }
@@ -189,6 +226,8 @@ def _seeds(table: Table) -> tuple[int, ...]:
     if isinstance(given, int):
         if given < 1:
             raise InvalidFile(f"{table.where}: 'seeds' must be at least 1; it is {given}")
+        if given > MOST_SEEDS:
+            raise InvalidFile(f"{table.where}: 'seeds' is at most {MOST_SEEDS}; it is {given}")
         return tuple(range(given))
     for seed in given:
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -204,8 +243,10 @@ def _pilot_seeds(count: int, final: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(seed for seed in span if seed not in final)[:count]
 
 
-def _count(table: Table, key: str, default: int | None) -> Any:
+def _count(table: Table, key: str, default: int | None, *, most: int | None = None) -> Any:
     value = table.take(key, int, default=default)
+    if value is not None and most is not None and value > most:
+        raise InvalidFile(f"{table.where}: '{key}' must be at most {most}; it is {value}")
     if value is not None and value < 1:
         raise InvalidFile(f"{table.where}: '{key}' must be at least 1; it is {value}")
     return value
@@ -219,8 +260,7 @@ def _checkpoint_seconds(table: Table) -> float:
 
 
 def _check_problem_name(text: str) -> None:
-    parts = text.partition(":")
-    if not all(part.isidentifier() for part in [*parts[0].split("."), parts[2]]):
+    if not is_extension(text):
         raise InvalidInput(
             f"'problem' must name a function as package.module:function; it is '{text}'"
         )

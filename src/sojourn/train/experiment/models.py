@@ -6,11 +6,14 @@ import torch
 from torch import nn
 
 from sojourn.errors import InvalidInput
+from sojourn.resources import check_memory_for
 from sojourn.train.naming import split_parameter
 
 MODELS = ("mlp", "linear", "cnn")
 SMALL_MODELS = ("mlp", "linear")
 GROUPS = 8
+COPIES = 4
+"""Vectors as long as the model that any run needs: weights, a task's, a gradient, one to spare."""
 
 
 def build_model(
@@ -30,6 +33,13 @@ def build_model(
     """
     name, parameter = parse_model(text)
     inputs = math.prod(shape)
+    if name == "mlp" and parameter is not None:
+        weights = float(parameter) * (inputs + classes)
+        check_memory_for(
+            f"model '{text}', with {weights:,.0f} weights in float32, and its gradient",
+            COPIES * 4.0 * weights,
+            "Choose a narrower one.",
+        )
     with torch.device("meta"):
         if name == "linear":
             model = nn.Sequential(nn.Flatten(), nn.Linear(inputs, classes))
@@ -60,7 +70,7 @@ def parse_model(text: str) -> tuple[str, int | None]:
         return name, None
     if name == "linear":
         raise InvalidInput(f"model '{text}': linear takes no parameter")
-    if not given.isdecimal() or int(given) < 1:
+    if not given.isdecimal() or len(given) > 18 or int(given) < 1:
         raise InvalidInput(f"model '{text}': '{given}' is not a whole number of at least 1")
     parameter = int(given)
     if name == "cnn" and 32 % parameter:

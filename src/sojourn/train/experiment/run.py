@@ -121,6 +121,7 @@ def prepare_folder(
         experiment.to_table(),
         fleet=None if experiment.fleet_is_built_in else experiment.fleet,
         plans=plan_texts(experiment),
+        extensions=experiment.extensions,
     )
     return experiment
 

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 from sojourn.config import Table
 from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.extensions import modules_of
 from sojourn.network import ROUTINGS, Fleet, Network, named_routing
 from sojourn.planning import Plan
 from sojourn.rules import Rule, check_rule, rule_from_table, rule_to_table
-from sojourn.simulation.laws import as_laws
+from sojourn.simulation.laws import ServiceLaw
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
+from sojourn.simulation.traces import read_laws
 
 Result = TypeVar("Result")
 
@@ -28,6 +30,7 @@ class Strategy:
     ``routing`` is as it was given: a name, numbers per class, or the path of a plan, whose file is
     then kept as ``plan_text``; ``network`` holds what it means. Both matter only if the policy of
     the ``scenario`` routes. Of several ``learning_rates`` the best on pilot seeds is used.
+    ``modules`` define the rule, the policy, the laws and the objective of the plan.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Strategy:
     learning_rates: tuple[float, ...]
     scenario: Scenario
     plan_text: str | None = None
+    modules: frozenset[str] = frozenset()
 
     @property
     def slug(self) -> str:
@@ -55,7 +59,7 @@ def read_strategies(
         "concurrency": table.take("concurrency", int, default=None),
         "learning-rate": table.take("learning-rate", (float, list), default=None),
         "rule": table.take("rule", (str, dict), default="generalized-async-sgd"),
-        "law": table.take("law", (str, dict, list), default="exponential"),
+        "law": _law(table, "exponential"),
         "policy": table.take("policy", (str, dict), default=None),
         **common,
     }
@@ -92,11 +96,11 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
     routing = "uniform" if given is None else given
     text, plan = None, None
     if isinstance(routing, str) and routing.endswith(".toml"):
-        text, plan = _read_plan(folder / routing, fleet, where)
+        text, plan = _read_plan(routing, fleet, where, folder)
     rule, policy = _rule_and_policy(table, defaults, plan, folder)
     said(where, _check_policy, rule, policy, None if plan and not plan.policy.routes else given)
-    law = table.take("law", (str, dict, list), default=defaults["law"])
-    scenario = said(where, _scenario, law, policy, rule, defaults, folder)
+    laws = said(where, read_laws, _law(table, defaults["law"]), fleet, f"{where}: law", folder)
+    scenario = said(where, _scenario, laws, policy, rule, defaults)
     concurrency = table.take("concurrency", int, default=None)
     rates = table.take("learning-rate", (float, list), default=defaults["learning-rate"])
     if plan is not None:
@@ -116,9 +120,21 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
         learning_rates=_learning_rates(rates, where),
         scenario=scenario,
         plan_text=text,
+        modules=frozenset(modules_of(rule, policy, *laws, plan and plan.objective)),
     )
     table.close()
     return strategy
+
+
+def _law(table: Table, default: Any) -> Any:
+    """What is said of the service times: ``law``, or ``trace``, a file of observed durations."""
+    law = table.take("law", (str, dict, list), default=None)
+    trace = table.take("trace", str, default=None)
+    if trace is None:
+        return default if law is None else law
+    if law is not None:
+        raise InvalidFile(f"{table.where}: 'trace' is a law by itself; leave out 'law'")
+    return {"name": "trace", "file": trace}
 
 
 def _rule_and_policy(
@@ -138,10 +154,10 @@ def _rule_and_policy(
 
 
 def _scenario(
-    law: Any, policy: Policy, rule: Rule, defaults: Mapping[str, Any], folder: Path
+    laws: tuple[ServiceLaw, ...], policy: Policy, rule: Rule, defaults: Mapping[str, Any]
 ) -> Scenario:
     return Scenario(
-        law=as_laws(law, folder=folder),
+        law=laws,
         policy=policy,
         start=defaults["start"],
         work=rule.local_steps,
@@ -209,8 +225,9 @@ def _routed(routing: str | list[Any], fleet: Fleet) -> Network:
     return Network(fleet, routing, fleet.size)
 
 
-def _read_plan(path: Path, fleet: Fleet, where: str) -> tuple[str, Plan]:
-    plan = Plan.read(path)
+def _read_plan(name: str, fleet: Fleet, where: str, folder: Path) -> tuple[str, Plan]:
+    path = folder / name
+    plan = Plan.read(path, folder)
     if plan.fleet != fleet:
         raise InvalidFile(f"{where}: the plan {path} was made for another fleet than this one's")
     return path.read_text(encoding="utf-8"), plan

@@ -17,6 +17,7 @@ from sojourn.history import RESERVED
 from sojourn.measure import check_primary
 from sojourn.train.replay.accuracy import Count, Counted, accuracy_of
 from sojourn.train.replay.batches import Batches
+from sojourn.train.replay.passes import backward, forward_steps
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -239,7 +240,7 @@ class Problem:
         else:
             loss = self.loss(self._outputs(x), y)
         self._gradient_array.fill(0)
-        _backward(loss)
+        backward(loss)
         return loss.item(), self._gradient_array.copy()
 
     def local_difference(
@@ -342,7 +343,7 @@ class Problem:
         for parameter, part, gradient in zip(parameters, *parts, strict=True):
             parameter.data = part.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
-        self._steps = _steps(self._model)
+        self._steps = forward_steps(self._model)
 
     def _set(self, weights: Any, *, training: bool) -> None:
         self._flat_array[:] = weights
@@ -361,7 +362,7 @@ class Problem:
                     f"the model and the loss cannot take a batch of x {tuple(x.shape)} {x.dtype} "
                     f"and y {tuple(y.shape)} {y.dtype}: {error}"
                 ) from error
-            if loss.numel() != 1 or loss.dtype not in _ONES:
+            if loss.numel() != 1 or loss.dtype not in (torch.float32, torch.float64):
                 raise InvalidInput(
                     f"the loss must be one number per batch, a mean in float32 or float64; it has "
                     f"shape {tuple(loss.shape)} and is {loss.dtype}"
@@ -387,43 +388,6 @@ class Problem:
         for step in self._steps:
             x = step(x)
         return x
-
-
-def _steps(model: nn.Module) -> list[Callable[[Tensor], Tensor]]:
-    """The model as functions to call one after the other.
-
-    To call ``forward`` of a sequence's layers saves what calling a module costs, a tenth of the
-    gradient of a small perceptron; a model with hooks is called as a whole.
-    """
-    if altered(model):
-        return [model]
-    if type(model) is nn.Sequential:
-        return [step for child in model for step in _steps(child)]
-    return [model.forward]
-
-
-def altered(model: nn.Module) -> bool:
-    """Whether a module does something else than its class: it has hooks, or a ``forward`` of its own."""
-    return any(
-        m._forward_hooks
-        or m._forward_pre_hooks
-        or m._backward_hooks
-        or m._backward_pre_hooks
-        or "forward" in vars(m)
-        for m in model.modules()
-    )
-
-
-_ENGINE: Any = torch.autograd.Variable._execution_engine
-_ONES = {kind: torch.ones((), dtype=kind) for kind in (torch.float32, torch.float64)}
-
-
-def _backward(loss: Tensor) -> None:
-    """``loss.backward()``, without the checks that cost a fifth of a small perceptron's gradient."""
-    one = _ONES[loss.dtype] if loss.dim() == 0 else torch.ones_like(loss)
-    _ENGINE.run_backward(
-        (loss,), (one,), False, False, (), allow_unreachable=True, accumulate_grad=True
-    )
 
 
 def local_step(

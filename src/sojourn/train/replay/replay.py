@@ -33,14 +33,12 @@ from sojourn.train.replay.gradients import (
 from sojourn.train.replay.leaps import Leaps, measure_of
 from sojourn.train.replay.problem import Measures, Problem
 from sojourn.train.replay.shares import shares_and_divisors
+from sojourn.train.replay.spacing import evaluation_spacing
 from sojourn.train.replay.state import Between, Position, Rows, Sums, Version, last_uses, run_end
 
 if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
 
-LEAST_ROWS, MOST_ROWS = 10, 100
-EVALUATION_SHARE = 0.1
-EVALUATION_COST = 0.5
 SECONDS_PER_PROGRESS = 0.1
 
 
@@ -105,25 +103,6 @@ def replay(
     with bar as advance:
         run.run(position, file, advance)
     return run.history(position, name, provenance(**about, batched=bool(position.batched)))
-
-
-def evaluation_spacing(rounds: int, test_size: int, samples_per_round: int) -> int:
-    """Rounds between evaluations: 10 to 100 of them, as many as cost a tenth of the time at most.
-
-    Ten are made whatever they cost, or a strategy that completes few rounds would hardly be seen;
-    of a run of fewer than ten rounds every round is evaluated. A sample costs at most half as much
-    to evaluate as to compute its gradient. Derived from sizes, not measured, so that it is the same
-    in every run.
-
-    >>> evaluation_spacing(rounds=30_000, test_size=10_000, samples_per_round=128)
-    352
-    >>> evaluation_spacing(rounds=50, test_size=10_000, samples_per_round=128)
-    5
-    """
-    relative_cost = EVALUATION_COST * test_size / samples_per_round
-    affordable = relative_cost * (1 - EVALUATION_SHARE) / EVALUATION_SHARE
-    wanted = max(math.ceil(affordable), math.ceil(rounds / MOST_ROWS))
-    return max(1, min(wanted, rounds // LEAST_ROWS))
 
 
 class Replay:

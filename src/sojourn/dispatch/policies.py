@@ -1,129 +1,20 @@
-r"""Dispatch policies: who gets the next task.
-
-A policy is a small frozen value. What it decides by, it sees through a `View` of the clients; its
-memory during one run is a `Chooser`. The same choosers serve the simulator's plain event loop and
-the server of a deployment; the compiled kernel has forms of its own for the policies built in here,
-which the tests hold against the plain loop.
-
-===============  =================================================================================
-policy           the next task goes to
-===============  =================================================================================
-``routed``       a client drawn from the routing, busy or not (the paper)
-``never-queue``  the idle client that is furthest behind its target rate; nobody ever waits
-``idle``         a client drawn uniformly among the idle ones
-``shuffled``     clients in a fresh random order every n dispatches
-``synchronous``  a cohort of m distinct clients, drawn when the last of the cohort before is done
-===============  =================================================================================
-"""
+"""Policies that send a task and let it be until it completes."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
+from sojourn.dispatch.policy import Chooser, Policy, View
 from sojourn.errors import InvalidInput
-from sojourn.extensions import from_table, to_table
-from sojourn.floor import duty_cycles, target_rates
+from sojourn.floor import duty_cycles
+from sojourn.jackson import Analysis, analyze, link_times
+from sojourn.jackson.steady_state import Engine
 from sojourn.network import Fleet, Network
+from sojourn.neverqueue import never_queue
 from sojourn.types import FloatArray
-
-
-class View(Protocol):
-    """What a policy sees of the clients when it chooses; clients are numbered from 0 to n - 1."""
-
-    @property
-    def living(self) -> Sequence[int]:
-        """The clients that may get a task, in rising order."""
-
-    @property
-    def concurrency(self) -> int:
-        """How many tasks are in flight when all are, m."""
-
-    @property
-    def routing(self) -> FloatArray:
-        """The routing probability of every client, shape ``(n,)``."""
-
-    @property
-    def rates(self) -> FloatArray:
-        """The service rate of every client, known or estimated, in tasks per unit of time, ``(n,)``."""
-
-    @property
-    def now(self) -> float:
-        """The time."""
-
-    @property
-    def under_way(self) -> int:
-        """How many tasks are with clients now."""
-
-    def tasks(self, client: int) -> int:
-        """How many tasks a client has, in service or waiting."""
-
-
-class Chooser:
-    """The memory of a policy during one run; the base class remembers nothing."""
-
-    def changed(self, view: View) -> None:
-        """The living clients, the routing or the rates are no longer what they were."""
-
-    def choose(self, view: View, finisher: int | None) -> int | None:
-        """The client of the next task; ``None`` if it has to wait for a completion.
-
-        ``finisher`` is the client whose completion makes the task due, if it is one's.
-        """
-        raise InvalidInput("this policy chooses nobody: its chooser has no 'choose'")
-
-    def sent(self, client: int) -> None:
-        """A task has gone to ``client``, chosen or, at the start, dealt."""
-
-    def record(self) -> dict[str, Any]:
-        """The memory as JSON values, for a checkpoint."""
-        return {}
-
-    def restore(self, record: Mapping[str, Any]) -> None:
-        """Take up what `record` gave."""
-
-
-class Policy:
-    """Who gets the next task. Subclasses are frozen dataclasses whose fields are their knobs.
-
-    ``routes`` says whether the routing decides, ``one_task_each`` whether a client never holds two
-    tasks, so that more tasks than clients make no sense; ``deployable`` whether it can be followed
-    one task at a time, with clients that come and go.
-    """
-
-    name: ClassVar[str]
-    routes: ClassVar[bool] = False
-    one_task_each: ClassVar[bool] = False
-    deployable: ClassVar[bool] = True
-
-    def chooser(self, random: np.random.Generator) -> Chooser:
-        """The memory for one run, which draws from ``random``."""
-        raise InvalidInput(f"the policy '{self.name}' has no chooser")
-
-    def in_flight(self, network: Network) -> int:
-        """How many tasks are in flight under this policy: m, unless it keeps some back."""
-        return network.concurrency
-
-    def shares(self, network: Network) -> FloatArray | None:
-        """Every client's share of the completions in the long run, ``(n,)``; ``None``: unknown."""
-        return None
-
-    def check(self, network: Network, start: str) -> None:
-        """Raise unless the policy can drive ``network`` from ``start``."""
-        n, m = network.size, network.concurrency
-        if self.one_task_each and self.in_flight(network) > n:
-            raise InvalidInput(
-                f"the policy '{self.name}' gives a client one task at a time, so concurrency must be "
-                f"at most the number of clients, {n}; it is {m}"
-            )
-        if start == "stationary" and not self.routes:
-            raise InvalidInput(
-                f"the stationary start is known for the policy 'routed' only; for '{self.name}' "
-                "start from 'spread' and leave out a warm-up"
-            )
 
 
 @dataclass(frozen=True)
@@ -138,6 +29,9 @@ class Routed(Policy):
 
     def shares(self, network: Network) -> FloatArray:
         return network.client_routing
+
+    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis:
+        return analyze(network, engine=engine)
 
 
 @dataclass(frozen=True)
@@ -157,14 +51,17 @@ class NeverQueue(Policy):
     one_task_each: ClassVar[bool] = True
 
     def chooser(self, random: np.random.Generator) -> Chooser:
-        return _FurthestBehind()
+        return FurthestBehind()
 
     def in_flight(self, network: Network) -> int:
         return min(network.concurrency, network.size)
 
     def shares(self, network: Network) -> FloatArray:
-        rates = target_rates(network.fleet, network.concurrency)
-        return network.fleet.expand(rates / float(network.fleet.counts @ rates))
+        return network.fleet.expand(never_queue(network).shares)
+
+    def analysis(self, network: Network, *, engine: Engine = "auto") -> Analysis | None:
+        stations = network.server_rate is not None or link_times(network.fleet) is not None
+        return None if stations else never_queue(network)
 
 
 @dataclass(frozen=True)
@@ -222,41 +119,6 @@ def intervals(fleet: Fleet, concurrency: int) -> FloatArray:
     """
     cycles = duty_cycles(fleet, concurrency)
     return np.where(cycles < 1.0, 1.0 / (cycles * fleet.service_rates), 0.0)
-
-
-POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Routed, NeverQueue, Idle, Shuffled, Synchronous)
-}
-"""Every policy by the name that configuration calls it."""
-
-
-def as_policy(
-    given: "str | Mapping[str, Any] | Policy", where: str = "policy", folder: Path | None = None
-) -> Policy:
-    """A policy as it is, or of its name (``module:name`` for one's own), or from its table.
-
-    >>> as_policy("never-queue")
-    NeverQueue()
-    """
-    if not isinstance(given, str | Mapping):
-        policy: Any = given
-    else:
-        policy = from_table(given, POLICIES, "policy", where=where, folder=folder)
-    if not isinstance(policy, Policy):
-        raise InvalidInput(
-            f"{where}: a policy must be an instance of sojourn.dispatch.Policy; it is {policy!r}"
-        )
-    return policy
-
-
-def policy_to_table(policy: Policy) -> "str | dict[str, Any]":
-    """What `as_policy` reads back: the name alone where there are no knobs.
-
-    >>> policy_to_table(NeverQueue())
-    'never-queue'
-    """
-    table = to_table(policy, POLICIES)
-    return str(table["name"]) if len(table) == 1 else table
 
 
 class _Drawn(Chooser):
@@ -331,7 +193,7 @@ LARGEST_DEBT = 1.0
 """Tasks that a client may be ahead or behind when rates change; what it was before is forgotten."""
 
 
-class _FurthestBehind(Chooser):
+class FurthestBehind(Chooser):
     """Due times, counted from the last change of the living clients or of the rates."""
 
     def __init__(self) -> None:

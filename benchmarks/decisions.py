@@ -1,0 +1,204 @@
+"""Does the tuned pick win? Its regret against the best of an exhaustive grid, over a dozen settings.
+
+    python benchmarks/decisions.py [--out benchmarks/results/decisions] [--only NAME] [--jobs 1]
+
+For every setting (data x fleet x law) the candidates of `sojourn tune` are raced on pilots, and then all of
+them are run to the end on three fresh seeds and judged on the test set: the grid that the race saves. The
+regret of the pick is its mean test loss over the least mean test loss of any candidate, chosen with
+hindsight, less one. Its time to a target is compared with the best learning rate, again with hindsight, of
+every rule that federated-learning frameworks ship. Finished settings are kept in the folder and not run
+again. Learning rates are those of the race, those added beyond an edge included.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sojourn as sj
+from sojourn.progress import Silent
+from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.cells import schedule_of, using_threads
+from sojourn.train.experiment.engines import LocalEngine
+from sojourn.train.replay.gradients import stacks_well
+from sojourn.train.replay.lockstep import Lockstep
+from sojourn.train.replay.replay import Replay
+from sojourn.tuning.criteria import Criterion, crossing
+from sojourn.tuning.heats import Heats, Race
+from sojourn.tuning.pilots import POINTS, group_key
+from sojourn.tuning.portfolio import BASELINES
+from sojourn.tuning.race import SPREAD_OF_SCORE, Candidate
+from sojourn.tuning.setting import Setting, read_setting
+
+SEEDS = (100, 101, 102)
+TARGET = 0.8
+DATA = ("homogeneous", "dirichlet(0.5)", "by-speed(1)")
+FLEETS = {"three-clusters": 100.0, "lognormal": 60.0}
+"""Fleets and how long runs last: about a thousand rounds each."""
+LAWS = ("exponential", "lognormal")
+MOST_MEAN, MOST_WORST, MOST_COST = 0.05, 0.15, 0.35
+
+
+def lognormal_fleet() -> sj.Fleet:
+    """Thirty clients whose speeds are log-normal with sigma 1."""
+    return sj.Fleet(np.exp(np.random.default_rng(7).normal(0.0, 1.0, 30)))
+
+
+def settings(folder: Path) -> dict[str, Path]:
+    """An experiment file for every setting."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lognormal_fleet().to_csv(folder / "lognormal.csv")
+    found = {}
+    for data in DATA:
+        for fleet, horizon in FLEETS.items():
+            for law in LAWS:
+                name = f"{data.split('(')[0]}-{fleet}-{law}"
+                path = folder / f"{name}.toml"
+                source = fleet if fleet in ("three-clusters",) else f"{fleet}.csv"
+                path.write_text(
+                    f'fleet = "{source}"\ndata = "digits"\npartition = "{data}"\nmodel = "mlp"\n'
+                    f'law = "{law}"\ntime = {horizon:g}\n'
+                )
+                found[name] = path
+    return found
+
+
+def raced(setting: Setting, folder: Path, jobs: int) -> Race:
+    folder.mkdir(parents=True, exist_ok=True)
+    return Heats(setting, folder, LocalEngine(jobs), Silent()).run()
+
+
+def exhaustive(setting: Setting, rates: dict[int, set[float]]) -> dict[Candidate, list[sj.History]]:
+    """Every candidate to the end on fresh seeds, judged on the test set."""
+    experiment = setting.experiment
+    histories: dict[Candidate, list[sj.History]] = {}
+    groups: dict[Any, list[Candidate]] = {}
+    for i, own in rates.items():
+        for rate in sorted(own):
+            key = group_key(experiment.strategies[i])
+            groups.setdefault(key, []).append(Candidate(i, rate))
+    for seed in SEEDS:
+        problem = build_problem(experiment, seed)
+        together = stacks_well(problem)
+        for members in groups.values():
+            strategy = experiment.strategies[members[0].strategy]
+            schedule = schedule_of(experiment, strategy, seed, time=experiment.time)
+            runs = []
+            for c in members:
+                rule = experiment.strategies[c.strategy].rule
+                run = Replay(schedule, problem, rule, learning_rate=c.learning_rate, seed=seed)
+                run.evaluate(at=np.linspace(0.0, float(experiment.time or 0.0), POINTS + 1))
+                runs.append(run)
+            places = [run.beginning(together) for run in runs]
+            Lockstep(runs).run(places, batched=together)
+            for c, run, place in zip(members, runs, places, strict=True):
+                histories.setdefault(c, []).append(run.history(place, "", {}))
+    return histories
+
+
+def judge(
+    setting: Setting, final: Race, timed: Race, runs: dict[Candidate, list[sj.History]]
+) -> dict[str, Any]:
+    names = [strategy.name for strategy in setting.experiment.strategies]
+    horizon = float(setting.experiment.time or 0.0)
+    loss = Criterion("final")
+    scores = {
+        c: float(np.mean([loss.score(h, horizon, SPREAD_OF_SCORE) for h in histories]))
+        for c, histories in runs.items()
+    }
+    times = {
+        c: float(np.mean([min(crossing(h, TARGET), 2 * horizon) for h in histories]))
+        for c, histories in runs.items()
+    }
+    pick, quick = final.podium()[0], timed.podium()[0]
+    best = min(scores, key=lambda c: scores[c])
+    shipped = {
+        name: min((times[c] for c in runs if names[c.strategy] == name), default=math.inf)
+        for name in BASELINES
+    }
+    fastest = min(shipped, key=lambda name: shipped[name])
+    rounds = {c: sum(int(h.round[-1]) for h in runs[c]) / len(SEEDS) for c in runs}
+    return {
+        "pick": f"{names[pick.strategy]} at {pick.learning_rate:g}",
+        "loss": scores[pick],
+        "best": f"{names[best.strategy]} at {best.learning_rate:g}",
+        "best_loss": scores[best],
+        "regret": scores[pick] / scores[best] - 1.0,
+        "cost": final.gradients / sum(rounds.values()),
+        "candidates": len(runs),
+        "quick": f"{names[quick.strategy]} at {quick.learning_rate:g}",
+        "time_to_target": times[quick],
+        "shipped": {
+            name: value if math.isfinite(value) else None for name, value in shipped.items()
+        },
+        "fastest_shipped": fastest,
+        "time_ratio": times[quick] / shipped[fastest],
+        "by_strategy": {
+            name: min((scores[c] for c in runs if names[c.strategy] == name), default=math.inf)
+            for name in names
+        },
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/decisions"))
+    parser.add_argument("--work", type=Path, default=Path("runs/decisions"))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = {}
+    for name, path in settings(options.work).items():
+        if options.only not in name:
+            continue
+        kept = options.out / f"{name}.json"
+        if not kept.exists():
+            begun = time.monotonic()
+            with using_threads(1):
+                setting = read_setting(path)
+                final = raced(setting, options.work / f"{name}-final", options.jobs)
+                by_time = dataclasses.replace(setting, criterion=Criterion("target", TARGET))
+                timed = raced(by_time, options.work / f"{name}-target", options.jobs)
+                rates = {i: {*final.rates[i], *timed.rates[i]} for i in final.rates}
+                result = judge(setting, final, timed, exhaustive(setting, rates))
+            kept.write_text(json.dumps(result, indent=1) + "\n")
+            print(f"{name}: {time.monotonic() - begun:.0f} s")
+        results[name] = json.loads(kept.read_text())
+    return report(results)
+
+
+def report(results: dict[str, dict[str, Any]]) -> int:
+    width = max(map(len, results))
+    print(f"\n{'setting':{width}}  regret  cost  time ratio  pick (best with hindsight)")
+    for name, r in results.items():
+        print(
+            f"{name:{width}}  {r['regret']:6.1%}  {r['cost']:4.0%}  {r['time_ratio']:10.2f}  "
+            f"{r['pick']} ({r['best']})"
+        )
+    regrets = [r["regret"] for r in results.values()]
+    costs = [r["cost"] for r in results.values()]
+    ratios = [r["time_ratio"] for r in results.values()]
+    checks = {
+        f"mean regret {np.mean(regrets):.1%} (at most {MOST_MEAN:.0%})": np.mean(regrets)
+        <= MOST_MEAN,
+        f"worst regret {max(regrets):.1%} (at most {MOST_WORST:.0%})": max(regrets) <= MOST_WORST,
+        f"largest cost {max(costs):.0%} of the grid (at most {MOST_COST:.0%})": max(costs)
+        <= MOST_COST,
+        f"time to {TARGET:.0%} at most half of the best shipped rule in "
+        f"{sum(r <= 0.5 for r in ratios)} of {len(ratios)}": sum(r <= 0.5 for r in ratios)
+        >= len(ratios) / 2,
+        f"and never more than 1.1 times: largest {max(ratios):.2f}": max(ratios) <= 1.1,
+    }
+    for text, holds in checks.items():
+        print(f"{'holds' if holds else 'FAILS'}: {text}")
+    return 0 if all(checks.values()) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

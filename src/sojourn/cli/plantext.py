@@ -1,0 +1,197 @@
+"""What ``sojourn plan`` prints."""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sojourn.bounds import max_learning_rate
+from sojourn.cli.inputs import printed
+from sojourn.floor import noise_floor
+from sojourn.network import ROUTINGS
+from sojourn.optimize import NoiseRate, Throughput
+from sojourn.planning import Plan, Prediction
+from sojourn.planning.advice import queueing_cost, warnings
+
+LEAST_GAIN = 5e-4
+"""Relative difference of values below which two routings are called equally good."""
+MOST_ROWS = 40
+
+
+def as_table(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON values."""
+    fleet, cost = plan.network.fleet, queueing_cost(plan)
+    return {
+        "objective": plan.objective.name,
+        "value": plan.value,
+        "concurrency": plan.concurrency,
+        "learning_rate": plan.learning_rate,
+        "guarantee": plan.is_guarantee,
+        "rounds": plan.rounds,
+        "comparison": {
+            name: {key: _or_null(value) for key, value in asdict(row).items()}
+            for name, row in plan.comparison().items()
+        },
+        "noise_floor": noise_floor(plan.fleet, plan.concurrency),
+        "queueing_cost": None if cost is None else {"noise": cost[0], "staleness": cost[1]},
+        "warnings": warnings(plan),
+        "classes": [
+            {
+                "name": fleet.label(k),
+                "count": int(fleet.counts[k]),
+                "service_rate": float(fleet.service_rates[k]),
+                "routing": float(plan.network.routing[k]),
+            }
+            for k in range(fleet.classes)
+        ],
+    }
+
+
+def _or_null(value: float | None) -> float | None:
+    """JSON has no infinity, which stands for out of reach, and nothing for what is unknown."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def show(plan: Plan, console: Console) -> None:
+    """Print the plan, what it is compared with, and why."""
+    rate = "" if plan.learning_rate is None else f", learning rate {printed(plan.learning_rate)}"
+    console.print(
+        f"[bold]{plan.fleet.size} clients, {plan.concurrency} tasks in flight{rate}[/bold]"
+    )
+    comparison = plan.comparison()
+    console.print(_comparison_table(comparison))
+    console.print(_routing_table(plan))
+    console.print(_why(plan, comparison))
+    cost = _cost(plan, comparison)
+    if cost is not None:
+        console.print(cost)
+    constants = plan.objective.constants
+    if constants is not None and plan.is_guarantee is False:
+        largest = printed(max_learning_rate(plan.network, constants))
+        console.print(
+            f"[yellow]A proxy, not a guarantee:[/yellow] the bound is proven for learning rates up "
+            f"to {largest}. Compare plans with it; measure before you trust its values."
+        )
+    for warning in warnings(plan):
+        console.print(f"[yellow]Far from what trains:[/yellow] {warning}")
+
+
+def _cost(plan: Plan, comparison: dict[str, Prediction]) -> str | None:
+    """What queueing costs: the plan against the policy that never does."""
+    never, ours, cost = comparison.get("never-queue"), comparison["plan"], queueing_cost(plan)
+    if never is None or cost is None:
+        return None
+    m, best = plan.concurrency, isinstance(plan.objective, NoiseRate)
+    ours_is = "the best routing" if best and "routing" not in _given(plan) else "this plan"
+    return (
+        f"Never queueing has the least noise any policy can have with {m} "
+        f"task{'s' if m > 1 else ''} in flight ({printed(never.noise_rate)}, the floor) at a staleness "
+        f"of {never.staleness_time:.3g}; {ours_is} has {printed(ours.noise_rate)} ({cost[0]:.3g} times) "
+        f"at {ours.staleness_time:.3g} ({cost[1]:.2g} times)."
+    )
+
+
+def next_step(plan: Plan, fleet: str, out: Path | None) -> str:
+    """The command that follows."""
+    name = escape(fleet)
+    simulate = f"sojourn simulate {escape(str(out))}" if out is not None else None
+    tune = f'sojourn tune EXPERIMENT.toml, with fleet = "{name}" in it, measures who trains best'
+    return f"Next: {tune}" + (f"; {simulate} checks the theory." if simulate else ".")
+
+
+def _given(plan: Plan) -> dict[str, Any]:
+    inputs: dict[str, Any] = plan.provenance.get("inputs", {})
+    return inputs
+
+
+def _comparison_table(comparison: dict[str, Prediction]) -> Table:
+    columns = {
+        "throughput": "throughput",
+        "mean staleness": "mean_staleness",
+        "worst staleness": "worst_staleness",
+        "noise rate": "noise_rate",
+        "staleness in time": "staleness_time",
+        "eta": "learning_rate",
+        "G": "per_round",
+        "H": "per_time",
+        "time to accuracy": "time_to_accuracy",
+    }
+    shown = {
+        heading: field
+        for heading, field in columns.items()
+        if getattr(comparison["plan"], field) is not None
+    }
+    table = Table(
+        "routing", *shown, box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False
+    )
+    table.columns[0].no_wrap = True
+    for column, heading in zip(table.columns[1:], shown, strict=True):
+        column.justify, column.min_width = "right", max(map(len, heading.split()))
+    for name, row in comparison.items():
+        values = [getattr(row, field) for field in shown.values()]
+        cells = ["" if value is None else printed(value) for value in values]
+        table.add_row(
+            name.replace("never-queue", "never queue"),
+            *cells,
+            style="bold" if name == "plan" else None,
+        )
+    return table
+
+
+def _routing_table(plan: Plan) -> Table:
+    fleet, p = plan.network.fleet, plan.network.routing
+    table = Table("class", "clients", "rate", "probability each", "share of tasks", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for k in range(min(fleet.classes, MOST_ROWS)):
+        table.add_row(
+            escape(fleet.label(k)),
+            str(fleet.counts[k]),
+            printed(fleet.service_rates[k]),
+            printed(p[k]),
+            f"{fleet.counts[k] * p[k]:.1%}",
+        )
+    if fleet.classes > MOST_ROWS:
+        table.add_row(f"... and {fleet.classes - MOST_ROWS} more (--out writes them all)")
+    return table
+
+
+def _why(plan: Plan, comparison: dict[str, Prediction]) -> str:
+    """Two sentences: what the plan gains over the best simple routing, and how."""
+    faster = comparison["plan"].throughput / comparison["uniform"].throughput
+    fleet, p = plan.network.fleet, plan.network.routing
+    most, least = int(p.argmax()), int(p.argmin())
+    shares = (
+        f"A client of {escape(fleet.label(most))} gets {p[most] * fleet.size:.3g} times an even "
+        f"share of the tasks and one of {escape(fleet.label(least))} {p[least] * fleet.size:.3g} times: "
+    )
+    reason = (
+        "whoever is slow is left out, since staleness and the weight of rare updates do not count."
+        if isinstance(plan.objective, Throughput)
+        else "more would queue up there and go stale, less would make its rare updates too heavy."
+    )
+    return (
+        f"Why: {_gain(plan, comparison)}, at {faster:.3g} times the throughput of uniform routing. "
+        f"{shares}{reason}"
+    )
+
+
+def _gain(plan: Plan, comparison: dict[str, Prediction]) -> str:
+    maximize, name = plan.objective.maximize, plan.objective.name
+    pick = max if maximize else min
+    values = {routing: comparison[routing].value or math.inf for routing in ROUTINGS}
+    rival = pick(ROUTINGS, key=lambda routing: values[routing])
+    other, ours = values[rival], plan.value
+    if math.isinf(other):
+        return f"no simple routing reaches the {name} asked for, and this one does"
+    change = ours / other - 1.0
+    if abs(change) < LEAST_GAIN:
+        text = f"the {name} is that of {rival} routing"
+    else:
+        direction = "higher" if change > 0 else "lower"
+        text = f"the {name} is {abs(change):.1%} {direction} than under {rival} routing"
+    return f"{text}, the best of the simple ones"

@@ -1,0 +1,58 @@
+"""When a client gets no more tasks, whatever it answers: a rule, or its operator's word."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sojourn.checks import check_number, check_whole
+
+NAMES_FILE = "quarantine.txt"
+LONG_ENOUGH = 20
+"""Updates of a client before its agreement is held against it."""
+MOST_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """A client is put into quarantine after ``refused`` replies that were no good (0: never), or if
+    after 20 updates its agreement with the others is ``agreement`` or less (-1: never).
+
+    >>> Quarantine(refused=3).reason(refused=3, agreement=1.0, seen=50)
+    '3 replies refused'
+    >>> Quarantine().reason(refused=0, agreement=-0.9, seen=50)
+    """
+
+    refused: int = 10
+    agreement: float = -1.0
+
+    def __post_init__(self) -> None:
+        check_whole("refused", self.refused, least=0)
+        check_number("agreement", self.agreement, least=-1.0, most=1.0)
+
+    @property
+    def watches_agreement(self) -> bool:
+        """Whether agreement is looked at."""
+        return self.agreement > -1.0
+
+    def reason(self, *, refused: int, agreement: float, seen: int) -> str | None:
+        """Why a client is to be in quarantine; ``None`` if it need not."""
+        if self.refused and refused >= self.refused:
+            return f"{refused} replies refused"
+        if self.watches_agreement and seen >= LONG_ENOUGH and agreement <= self.agreement:
+            return f"its updates point away from the others' (agreement {agreement:.2f})"
+        return None
+
+
+def named_by_operator(folder: Path, known: Iterable[str]) -> set[str]:
+    """The clients that stand in ``quarantine.txt`` in the run's folder, a name on each line.
+
+    A file that cannot be read names nobody: nothing that lies in the folder may end the run.
+    """
+    try:
+        handle = os.open(folder / NAMES_FILE, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb") as file:
+            text = (file.read(MOST_BYTES) or b"").decode("utf-8", errors="replace")
+    except OSError:
+        return set()
+    return {line.strip() for line in text.splitlines()} & set(known)

@@ -1,0 +1,151 @@
+r"""Clipping to the clients' typical norm, and to what their weight may be.
+
+Let :math:`M` be the 0.7-quantile over the clients of what each of them typically sends (the median
+norm of its last five updates). An update of norm :math:`\|g\|` is multiplied by
+:math:`\min(1, cM/\|g\|)`. The quantile is over *clients*, so that it does not matter how often one
+sends, and as long as at most three in ten are hostile :math:`M` is at most the largest norm that is
+typical of an honest client. Beside this a client spends weight: after :math:`t` rounds the weights
+:math:`w` of its updates may sum to :math:`c\,t\,p_i w_i` and five more, where :math:`p_i w_i` is what
+its share of the plan gives it in a round, :math:`1/n` if updates are weighted by
+:math:`w_i = 1/(n p_i)`; what is beyond is cut off. Hostile clients, a fraction :math:`f` of all, then
+move the model in :math:`t` rounds by at most
+
+.. math:: \eta\, c M\, (c f t + 5 f n),
+
+and by :math:`\eta c M f t` where they have got no more tasks than the plan gives them.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sojourn.checks import check_number
+from sojourn.deploy.screening.base import Gradient, Screen, Submission, Verdict, norm_of
+from sojourn.types import FloatArray, Vector
+
+LARGEST_RATIO = 1.5
+"""With a fifth of the clients hostile the honest are more than twice as strong: 4/5 against 3/10."""
+ABSURD = 1e3
+RECENT = 5
+FEW_CLIENTS = 5
+MOST_FIRST = 16
+BURST = 5.0
+"""Weight that every client may spend before it has earned any."""
+QUANTILE = 0.7
+"""Above the median, so that few honest updates are clipped where clients differ."""
+
+
+@dataclass(frozen=True)
+class Norm(Screen):
+    """Clip every update to ``largest_ratio`` times the clients' typical norm.
+
+    Until half of the clients (at most 16) have sent something nothing can be said about a norm, and
+    updates are held back, because who answers first may be hostile; with fewer than five clients,
+    where a majority means little, they are not. A norm a thousand times the largest allowed, or a
+    thousand times that of the weights (or 1, if that is larger), is refused as the client's fault.
+
+    >>> guard = Norm().guard(2, 3, None)
+    >>> for client in range(3):
+    ...     verdict = guard.judge(Submission(np.array([3.0, 4.0]), client, np.ones(2), 0))
+    >>> guard.judge(Submission(np.array([30.0, 40.0]), 0, np.ones(2), 0)).update
+    array([4.5, 6. ])
+    """
+
+    name: ClassVar[str] = "norm"
+    largest_ratio: float = LARGEST_RATIO
+
+    def __post_init__(self) -> None:
+        check_number("largest_ratio", self.largest_ratio, least=1.0)
+
+    def guard(self, size: int, clients: int, gradient: Gradient | None) -> "NormGuard":
+        return NormGuard(clients, self.largest_ratio)
+
+
+class NormGuard:
+    """Every client's last norms; ``typical`` is what it usually sends, NaN before it sent any."""
+
+    def __init__(self, clients: int, largest_ratio: float) -> None:
+        self.largest_ratio = largest_ratio
+        self.recent: FloatArray = np.full((clients, RECENT), np.nan)
+        self.typical: FloatArray = np.full(clients, np.nan)
+        half = min((clients + 1) // 2, MOST_FIRST)
+        self._enough = half if clients >= FEW_CLIENTS else min(3, clients + 1)
+        self._holds = clients >= FEW_CLIENTS
+        self.spent: FloatArray = np.zeros(clients)
+        self._usual = math.nan
+        self._heard = 0
+        self._age = 0
+
+    def judge(self, given: Submission) -> Verdict:
+        norm = norm_of(given.update)
+        bound = self.bound()
+        absurd = ABSURD * min(bound, max(1.0, norm_of(given.weights)))
+        self._remember(given.client, norm)
+        if norm > absurd:
+            reason = f"its norm is {norm:.3g}, above the largest allowed, {absurd:.3g}"
+            return Verdict("refuse", reason=reason)
+        if self._heard < self._enough and self._holds:
+            return Verdict("hold", reason=f"only {self._heard} clients were heard so far")
+        if math.isinf(bound):
+            bound = self.bound() if self._holds else bound
+        scale = min(1.0, bound / norm) if norm > 0.0 else 1.0
+        scale *= self._affordable(given)
+        return Verdict("apply", *_scaled(given.update, scale))
+
+    def _affordable(self, given: Submission) -> float:
+        """The part of an update's weight that its client can pay for, which it then has spent."""
+        if not self._holds:
+            return 1.0
+        left = self.largest_ratio * given.earned + BURST - self.spent[given.client]
+        part = min(1.0, max(0.0, float(left) / given.weight))
+        self.spent[given.client] += part * given.weight
+        return part
+
+    def bound(self) -> float:
+        """The norm that updates are clipped to now; infinite while too few were heard."""
+        if self._heard < self._enough:
+            return math.inf
+        if self._age >= 1 + self._heard // 8:
+            heard = self.typical[~np.isnan(self.typical)]
+            rank = int(QUANTILE * (heard.size - 1))
+            self._usual = float(np.partition(heard, rank)[rank])
+            self._age = 0
+        return self.largest_ratio * self._usual
+
+    def record(self) -> dict[str, NDArray[Any]]:
+        return {"recent": self.recent, "spent": self.spent}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.recent = np.array(arrays["recent"], dtype=np.float64)
+        self.spent = np.array(arrays["spent"], dtype=np.float64)
+        self.typical = np.array([_median(row) for row in self.recent])
+        self._heard = int(np.count_nonzero(~np.isnan(self.typical)))
+        self._age = self.typical.size + 1
+
+    def _remember(self, client: int, norm: float) -> None:
+        if norm == 0.0:
+            return
+        if math.isnan(self.typical[client]):
+            self._heard += 1
+            self._age = self.typical.size + 1
+        row = self.recent[client]
+        row[1:] = row[:-1]
+        row[0] = norm
+        self.typical[client] = _median(row)
+        self._age += 1
+
+
+def _median(row: FloatArray) -> float:
+    known = np.sort(row[~np.isnan(row)])
+    return float(known[(known.size - 1) // 2]) if known.size else math.nan
+
+
+def _scaled(update: Vector, scale: float) -> tuple[Vector, float]:
+    if scale == 1.0:
+        return update, scale
+    factor = update.dtype.type(scale)
+    return np.asarray(update * factor), float(factor)

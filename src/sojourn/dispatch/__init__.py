@@ -1,0 +1,48 @@
+r"""Dispatch policies: who gets the next task.
+
+A policy is a small frozen value. What it decides by, it sees through a `View` of the clients; its
+memory during one run is a `Chooser`. The same choosers serve the simulator's plain event loop and
+the server of a deployment; the compiled kernel has forms of its own for the first five policies
+here, which the tests hold against the plain loop.
+
+===============  =================================================================================
+policy           the next task goes to
+===============  =================================================================================
+``routed``       a client drawn from the routing, busy or not (the paper)
+``never-queue``  the idle client that is furthest behind its target rate; nobody ever waits
+``idle``         a client drawn uniformly among the idle ones
+``shuffled``     clients in a fresh random order every n dispatches
+``synchronous``  a cohort of m distinct clients, drawn when the last of the cohort before is done
+``restart``      as ``never-queue``; a running task that has become too stale begins anew
+``first-of``     a cohort; after its first results the rest are stopped and the next one begins
+===============  =================================================================================
+"""
+
+from sojourn.dispatch.policies import (
+    Idle,
+    NeverQueue,
+    Routed,
+    Shuffled,
+    Synchronous,
+    intervals,
+)
+from sojourn.dispatch.policy import Chooser, Policy, View
+from sojourn.dispatch.registry import POLICIES, as_policy, policy_to_table
+from sojourn.dispatch.stopping import FirstOf, Restart
+
+__all__ = [
+    "POLICIES",
+    "Chooser",
+    "FirstOf",
+    "Idle",
+    "NeverQueue",
+    "Policy",
+    "Restart",
+    "Routed",
+    "Shuffled",
+    "Synchronous",
+    "View",
+    "as_policy",
+    "intervals",
+    "policy_to_table",
+]

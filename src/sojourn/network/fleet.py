@@ -1,0 +1,246 @@
+"""Who the clients are, and how fast."""
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.files import replacing
+from sojourn.fleetcolumns import OPTIONAL_COLUMNS, checked_column
+from sojourn.fleetfile import read_columns
+from sojourn.types import FloatArray, IntArray
+
+SLOWEST, FASTEST = 1e-30, 1e30
+"""Service rates between which nothing overflows."""
+MOST_CLIENTS = 2**53
+"""Up to here numbers of clients are exact in floating point."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    r"""Clients and their speeds, as classes of identical clients.
+
+    ``service_rates`` is :math:`\mu`, in tasks per unit of time, shape ``(k,)``; ``counts`` says how
+    many clients each class has (one each by default), so :math:`n` = ``size`` = ``counts.sum()``.
+    ``names`` (optional) names the classes. Clients are numbered class by class.
+
+    ``downlink`` and ``uplink`` (optional) are the mean times that a task takes to a client and its
+    update back; the powers (optional) are what a client draws while it computes, sends, receives
+    and does not compute, for ``energy_per_round``. All have one entry per class, zero or more.
+
+    >>> fleet = Fleet([0.01, 0.1, 1.0], counts=[10, 10, 10])
+    >>> fleet.size, fleet.total_rate
+    (30, 11.1)
+    """
+
+    service_rates: FloatArray
+    counts: IntArray
+    names: tuple[str, ...] | None = None
+    downlink: FloatArray | None = None
+    uplink: FloatArray | None = None
+    power_compute: FloatArray | None = None
+    power_uplink: FloatArray | None = None
+    power_downlink: FloatArray | None = None
+    power_idle: FloatArray | None = None
+
+    def __init__(
+        self,
+        service_rates: ArrayLike,
+        counts: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        downlink: ArrayLike | None = None,
+        uplink: ArrayLike | None = None,
+        power_compute: ArrayLike | None = None,
+        power_uplink: ArrayLike | None = None,
+        power_downlink: ArrayLike | None = None,
+        power_idle: ArrayLike | None = None,
+    ) -> None:
+        rates = positive_vector("service_rates", service_rates)
+        if rates.min() < SLOWEST or rates.max() > FASTEST:
+            raise InvalidInput(
+                f"service_rates must lie between {SLOWEST:g} and {FASTEST:g}; they go from "
+                f"{rates.min():g} to {rates.max():g}. Choose another unit of time, or leave out "
+                "clients that never finish."
+            )
+        if counts is None:
+            whole = np.ones(rates.size, dtype=np.int64)
+        else:
+            whole = _whole_counts(counts)
+            if whole.size != rates.size:
+                raise InvalidInput(
+                    f"counts must have one entry per class: {rates.size} service rates "
+                    f"were given, and {whole.size} counts"
+                )
+        if names is not None and len(names) != rates.size:
+            raise InvalidInput(
+                f"names must have one entry per class: {rates.size} service rates were given, "
+                f"and {len(names)} names"
+            )
+        rates.setflags(write=False)
+        whole.setflags(write=False)
+        object.__setattr__(self, "service_rates", rates)
+        object.__setattr__(self, "counts", whole)
+        object.__setattr__(self, "names", None if names is None else tuple(map(str, names)))
+        columns = (downlink, uplink, power_compute, power_uplink, power_downlink, power_idle)
+        for name, values in zip(OPTIONAL_COLUMNS, columns, strict=True):
+            object.__setattr__(self, name, checked_column(name, values, rates.size))
+
+    @property
+    def size(self) -> int:
+        """The number of clients, :math:`n`."""
+        return int(self.counts.sum())
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return int(self.counts.size)
+
+    @property
+    def total_rate(self) -> float:
+        r"""The speed of the fleet when nobody waits, :math:`|\mu| = \sum_i \mu_i`."""
+        return float(self.counts @ self.service_rates)
+
+    @property
+    def columns(self) -> dict[str, FloatArray]:
+        """The optional columns that the fleet has: times on links and powers, by name."""
+        present = {name: getattr(self, name) for name in OPTIONAL_COLUMNS}
+        return {name: values for name, values in present.items() if values is not None}
+
+    def select(
+        self,
+        classes: ArrayLike,
+        counts: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+    ) -> "Fleet":
+        """The fleet of the given classes, with all their columns; ``counts`` replaces the sizes.
+
+        A class may be named twice, to split it. Names are those given.
+
+        >>> fleet = Fleet([1.0, 2.0], counts=[3, 1], downlink=[0.5, 0.0])
+        >>> fleet.select([0, 0, 1], counts=[1, 2, 1]).columns["downlink"].tolist()
+        [0.5, 0.5, 0.0]
+        """
+        index = np.asarray(classes, dtype=np.int64)
+        return Fleet(
+            self.service_rates[index],
+            self.counts[index] if counts is None else counts,
+            names,
+            **{name: values[index] for name, values in self.columns.items()},
+        )
+
+    def label(self, index: int) -> str:
+        """What to call class ``index`` in a table."""
+        name = "" if self.names is None else self.names[index]
+        return name or f"class {index + 1}"
+
+    def expand(self, values: ArrayLike) -> FloatArray:
+        """A value per class as a value per client.
+
+        >>> Fleet([1.0, 2.0], counts=[2, 1]).expand([5.0, 7.0]).tolist()
+        [5.0, 5.0, 7.0]
+        """
+        return np.repeat(np.asarray(values, dtype=np.float64), self.counts)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Fleet)
+            and np.array_equal(self.service_rates, other.service_rates)
+            and np.array_equal(self.counts, other.counts)
+            and self.names == other.names
+            and self.columns.keys() == other.columns.keys()
+            and all(np.array_equal(v, other.columns[k]) for k, v in self.columns.items())
+        )
+
+    def __repr__(self) -> str:
+        slowest, fastest = self.service_rates.min(), self.service_rates.max()
+        kinds = f"{self.classes} class{'es' if self.classes > 1 else ''}"
+        return f"Fleet({self.size} clients in {kinds}, rates {slowest:.4g} to {fastest:.4g})"
+
+    @classmethod
+    def from_csv(cls, path: str | os.PathLike[str]) -> "Fleet":
+        """Read columns ``service_rate`` and, optionally, ``count``, ``name``, links and powers.
+
+        Any other column, an empty file or a value that is not a number raises ``InvalidFile``
+        with the line it stands on.
+        """
+        rates, counts, names, optional = read_columns(path)
+        try:
+            return cls(rates, counts, names, **optional)
+        except InvalidInput as error:
+            raise InvalidFile(f"{path}: {error}") from error
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the fleet so that ``from_csv`` reads it back exactly."""
+        with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
+            writer = csv.writer(f)
+            named = self.names is not None
+            columns = self.columns
+            writer.writerow(["service_rate", "count", *(["name"] if named else []), *columns])
+            for k in range(self.classes):
+                row = [repr(float(self.service_rates[k])), int(self.counts[k])]
+                optional = [repr(float(values[k])) for values in columns.values()]
+                writer.writerow([*row, *([self.label(k)] if named else []), *optional])
+
+
+def built_in_fleet(name: str) -> Fleet:
+    """A fleet of the paper by name, to try things on without a file.
+
+    ``three-clusters`` (section 4.3: ten clients each at 0.01, 0.1 and 1), ``twenty`` (section 3.3:
+    :math:`\\mu_i = e^{i/100}`) and ``fifty`` (section 4.2: the same law, 50 clients).
+
+    >>> built_in_fleet("three-clusters")
+    Fleet(30 clients in 3 classes, rates 0.01 to 1)
+    """
+    if name not in BUILT_IN_FLEETS:
+        raise UnknownName("built-in fleet", name, BUILT_IN_FLEETS)
+    return BUILT_IN_FLEETS[name]
+
+
+def positive_vector(name: str, values: ArrayLike, advice: str = "") -> FloatArray:
+    """``values`` as a vector of positive, finite numbers, one per class."""
+    try:
+        vector = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must be numbers; {values!r} is not") from error
+    if vector.ndim != 1 or vector.size == 0:
+        raise InvalidInput(f"{name} must be a non-empty list of numbers, one per class")
+    wrong = np.flatnonzero(~(np.isfinite(vector) & (vector > 0)))
+    if wrong.size:
+        i = int(wrong[0])
+        text = f"{name} must be positive and finite; entry {i + 1} is {vector[i]:g}."
+        raise InvalidInput(f"{text} {advice}".strip())
+    return vector
+
+
+def _whole_counts(counts: ArrayLike) -> IntArray:
+    try:
+        numbers = np.array(counts, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"counts must be whole numbers; {counts!r} is not") from error
+    if numbers.ndim != 1:
+        raise InvalidInput("counts must be a list of whole numbers, one per class")
+    wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 1) & (numbers % 1 == 0)))
+    if wrong.size:
+        i = int(wrong[0])
+        raise InvalidInput(
+            f"counts must be whole numbers of at least 1; entry {i + 1} is {numbers[i]:g}"
+        )
+    if numbers.sum() > MOST_CLIENTS:
+        raise InvalidInput(
+            f"a fleet has at most {MOST_CLIENTS} clients; the counts sum to {numbers.sum():g}"
+        )
+    return numbers.astype(np.int64)
+
+
+BUILT_IN_FLEETS = {
+    "three-clusters": Fleet(
+        [0.01, 0.1, 1.0], counts=[10, 10, 10], names=["slow", "medium", "fast"]
+    ),
+    "twenty": Fleet(np.exp(np.arange(1, 21) / 100)),
+    "fifty": Fleet(np.exp(np.arange(1, 51) / 100)),
+}

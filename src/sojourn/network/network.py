@@ -1,0 +1,235 @@
+"""How tasks reach the clients: the closed network of queues."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sojourn.checks import check_number
+from sojourn.config import Table
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.fleetcolumns import OPTIONAL_COLUMNS
+from sojourn.network.fleet import FASTEST, SLOWEST, Fleet, positive_vector
+from sojourn.types import FloatArray, IntArray
+
+ROUTING_SUM_TOLERANCE = 1e-9
+MOST_TASKS = 2**40
+"""The largest concurrency."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    r"""A fleet, the routing of tasks to its clients, and the number of tasks in flight.
+
+    ``routing`` is :math:`p_i`, the probability that a new task goes to *each client* of a class,
+    shape ``(k,)``, so that ``sum(counts * routing) == 1``; ``concurrency`` is :math:`m`.
+    ``server_rate`` is :math:`\mu_s`, the updates per unit of time that the server can make, one
+    after the other; ``None`` means that it takes no time.
+
+    A routing may tell clients of one class apart: ``fleet`` then lists the parts of that class one
+    after another, and ``parents``, shape ``(k,)``, gives for each class of ``fleet`` the class of
+    the whole fleet that it belongs to (by default its own number). So clients keep the numbers that
+    they have in the whole fleet.
+
+    >>> Network(Fleet([1.0, 2.0], counts=[2, 1]), routing=[0.25, 0.5], concurrency=3)
+    Network(3 clients in 2 classes, concurrency 3)
+    >>> singled_out = Fleet([1.0, 1.0, 2.0], counts=[1, 1, 1])
+    >>> Network(singled_out, [0.2, 0.3, 0.5], 3, parents=[0, 0, 1]).whole_fleet()
+    Fleet(3 clients in 2 classes, rates 1 to 2)
+    """
+
+    fleet: Fleet
+    routing: FloatArray
+    concurrency: int
+    parents: IntArray
+    server_rate: float | None = None
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        routing: ArrayLike,
+        concurrency: int,
+        *,
+        parents: ArrayLike | None = None,
+        server_rate: float | None = None,
+    ) -> None:
+        p = positive_vector("routing", routing, advice="Leave out clients that should get no task.")
+        if p.size != fleet.classes:
+            raise InvalidInput(
+                f"routing must have one entry per class of the fleet: it has {p.size}, "
+                f"the fleet has {fleet.classes}"
+            )
+        total = float(fleet.counts @ p)
+        if not abs(total - 1.0) <= ROUTING_SUM_TOLERANCE:
+            raise InvalidInput(
+                f"routing must sum to 1 over the {fleet.size} clients; it sums to {total:.10g}. "
+                "It is the probability of each single client: a class counts as often as it has "
+                "clients."
+            )
+        p.setflags(write=False)
+        object.__setattr__(self, "fleet", fleet)
+        object.__setattr__(self, "routing", p)
+        object.__setattr__(self, "concurrency", check_concurrency(concurrency))
+        object.__setattr__(self, "parents", _checked_parents(fleet, parents))
+        if server_rate is not None:
+            server_rate = check_number("server_rate", server_rate, least=SLOWEST, most=FASTEST)
+        object.__setattr__(self, "server_rate", server_rate)
+
+    @property
+    def size(self) -> int:
+        """The number of clients, :math:`n`."""
+        return self.fleet.size
+
+    @property
+    def loads(self) -> FloatArray:
+        r""":math:`\rho_i = p_i / \mu_i`, the work that a routed task brings to a client."""
+        return self.routing / self.fleet.service_rates
+
+    @property
+    def client_routing(self) -> FloatArray:
+        """The routing probability of every client, shape ``(n,)``."""
+        return self.fleet.expand(self.routing)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the routing tells clients of one class of the whole fleet apart."""
+        return int(self.parents[-1]) + 1 < self.fleet.classes
+
+    def whole_fleet(self, names: Sequence[str] | None = None) -> Fleet:
+        """The fleet with the parts of each class as one class again, and these names."""
+        firsts = np.unique(self.parents, return_index=True)[1]
+        counts = np.add.reduceat(self.fleet.counts, firsts)
+        if names is None and not self.is_split:
+            names = self.fleet.names
+        return self.fleet.select(firsts, counts, names)
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values for TOML and JSON: ``concurrency``, and one of ``classes`` per class.
+
+        >>> network = Network(Fleet([1.0, 4.0], counts=[3, 1]), [0.2, 0.4], 5)
+        >>> network.to_table()["classes"][1]
+        {'count': 1, 'service-rate': 4.0, 'routing': 0.4}
+        >>> Network.from_table(network.to_table()) == network
+        True
+        """
+        fleet, rows = self.fleet, []
+        for k in range(fleet.classes):
+            row: dict[str, Any] = {} if fleet.names is None else {"name": fleet.names[k]}
+            row["count"] = int(fleet.counts[k])
+            row["service-rate"] = float(fleet.service_rates[k])
+            row["routing"] = float(self.routing[k])
+            for name, values in fleet.columns.items():
+                row[name.replace("_", "-")] = float(values[k])
+            if self.is_split:
+                row["fleet-class"] = int(self.parents[k]) + 1
+            rows.append(row)
+        server = {} if self.server_rate is None else {"server-rate": self.server_rate}
+        return {"concurrency": self.concurrency, **server, "classes": rows}
+
+    @classmethod
+    def from_table(cls, table: Table | Mapping[str, Any], where: str = "network") -> "Network":
+        """The network that ``to_table`` wrote; what is missing or impossible raises ``InvalidFile``.
+
+        Of a ``Table`` only the keys of the network are taken; other keys are left to the caller.
+        """
+        given = table if isinstance(table, Table) else Table(table, where)
+        concurrency = given.take("concurrency", int)
+        server_rate = given.take("server-rate", float, default=None)
+        rows = given.tables("classes")
+        if given is not table:
+            given.close()
+        columns = [_read_class(row, place) for place, row in enumerate(rows)]
+        if not columns:
+            raise InvalidFile(
+                f"{given.where}: 'classes' is empty: there must be a class of clients"
+            )
+        names, counts, rates, routing, parents, optional = zip(*columns, strict=True)
+        if len({tuple(given_columns) for given_columns in optional}) > 1:
+            raise InvalidFile(f"{given.where}: 'classes' must all have the same links and powers")
+        try:
+            fleet = Fleet(
+                rates,
+                counts,
+                None if None in names else names,
+                **{name: [row[name] for row in optional] for name in optional[0]},
+            )
+            return cls(fleet, routing, concurrency, parents=parents, server_rate=server_rate)
+        except InvalidInput as error:
+            raise InvalidFile(f"{given.where}: {error}") from error
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Network)
+            and self.fleet == other.fleet
+            and np.array_equal(self.routing, other.routing)
+            and self.concurrency == other.concurrency
+            and np.array_equal(self.parents, other.parents)
+            and self.server_rate == other.server_rate
+        )
+
+    def __repr__(self) -> str:
+        kinds = f"{self.fleet.classes} class{'es' if self.fleet.classes > 1 else ''}"
+        return f"Network({self.size} clients in {kinds}, concurrency {self.concurrency})"
+
+
+def check_concurrency(value: int) -> int:
+    """``value`` as an int of at least 1, or ``InvalidInput``."""
+    number = np.asarray(value)
+    if number.ndim != 0 or number.dtype.kind not in "iuf" or not float(number).is_integer():
+        raise InvalidInput(f"concurrency must be a whole number of tasks; it is {value!r}")
+    if number < 1:
+        raise InvalidInput(f"concurrency must be at least 1 task in flight; it is {value!r}")
+    if number > MOST_TASKS:
+        raise InvalidInput(f"concurrency must be at most {MOST_TASKS}; it is {value!r}")
+    return int(number)
+
+
+def _checked_parents(fleet: Fleet, parents: ArrayLike | None) -> IntArray:
+    if parents is None:
+        of = np.arange(fleet.classes)
+    else:
+        try:
+            of = np.array(parents, dtype=np.int64)
+        except (OverflowError, TypeError, ValueError):
+            of = np.full(fleet.classes, -1)
+        if of.shape != (fleet.classes,):
+            raise InvalidInput(
+                f"parents must have one entry per class of the fleet: it has shape {of.shape}, the "
+                f"fleet has {fleet.classes} classes"
+            )
+        if of[0] != 0 or not np.isin(np.diff(of), (0, 1)).all():
+            raise InvalidInput(
+                "parents (fleet-class in a file, from 1 on) must number the fleet's classes without "
+                f"a gap, the parts of a class one after another; it is {parents!r:.100}"
+            )
+        rates = fleet.service_rates
+        uneven = np.flatnonzero((np.diff(of) == 0) & (rates[1:] != rates[:-1]))
+        if uneven.size:
+            k = int(uneven[0])
+            raise InvalidInput(
+                f"{fleet.label(k)} and {fleet.label(k + 1)} are parts of one class and must have one "
+                f"service rate (fleet-class, service-rate in a file); they have {rates[k]:g} and "
+                f"{rates[k + 1]:g}"
+            )
+        for name, values in fleet.columns.items():
+            if ((np.diff(of) == 0) & (values[1:] != values[:-1])).any():
+                raise InvalidInput(f"the parts of one class of the fleet must have one {name}")
+    of.setflags(write=False)
+    return of
+
+
+def _read_class(
+    row: Table, place: int
+) -> tuple[str | None, int, float, float, int, dict[str, float]]:
+    name = row.take("name", str, default=None)
+    count = row.take("count", int)
+    rate, routing = row.take("service-rate", float), row.take("routing", float)
+    parent = row.take("fleet-class", int, default=place + 1) - 1
+    keys = {
+        name: row.take(name.replace("_", "-"), float, default=None) for name in OPTIONAL_COLUMNS
+    }
+    row.close()
+    optional = {name: value for name, value in keys.items() if value is not None}
+    return name, count, rate, routing, parent, optional

@@ -1,0 +1,62 @@
+"""Objectives by name, and as tables."""
+
+from pathlib import Path
+from typing import Any
+
+from sojourn.config import Table
+from sojourn.constants import LearningConstants
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.extensions import is_extension, load_extension
+from sojourn.optimize.noise import NoiseRate
+from sojourn.optimize.objectives import (
+    Objective,
+    PerRound,
+    PerTime,
+    Throughput,
+    TimeBudget,
+    TimeToAccuracy,
+)
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "noise-rate": NoiseRate,
+    "time-to-accuracy": TimeToAccuracy,
+    "time-budget": TimeBudget,
+    "per-time": PerTime,
+    "per-round": PerRound,
+    "throughput": Throughput,
+}
+"""The built-in objectives by name."""
+
+
+def objective_to_table(objective: Objective) -> dict[str, Any]:
+    """An objective's table with its name: a built-in one, or ``module:Class``.
+
+    >>> objective_to_table(Throughput())
+    {'name': 'throughput'}
+    """
+    kind = type(objective)
+    built_in = OBJECTIVES.get(objective.name) is kind
+    name = objective.name if built_in else f"{kind.__module__}:{kind.__qualname__}"
+    return {"name": name, **objective.to_table()}
+
+
+def objective_from_table(
+    table: Table, constants: LearningConstants | None, folder: Path | None = None
+) -> Objective:
+    """The objective that ``table`` describes; a module that it names is sought in ``folder`` too.
+
+    >>> objective_from_table(Table({"name": "throughput"}, "plan.toml"), None)
+    Throughput()
+    """
+    name = table.take("name", str)
+    if not is_extension(name) and name not in OBJECTIVES:
+        raise InvalidFile(f"{table.where}: {UnknownName('objective', name, OBJECTIVES)}")
+    try:
+        kind = OBJECTIVES.get(name) or load_extension(name, "objective", folder)
+        objective: Objective = kind.from_table(table, constants)
+    except InvalidFile:
+        raise
+    except InvalidInput as error:
+        raise InvalidFile(f"{table.where}: {error}") from error
+    table.close()
+    return objective

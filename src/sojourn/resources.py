@@ -1,0 +1,71 @@
+"""What this machine can hold, asked before anything is allocated or written."""
+
+import os
+import shutil
+from pathlib import Path
+
+from sojourn.errors import InvalidInput
+
+
+def available_bytes() -> int:
+    """Memory that this process can still have: what is free, or less where it is limited."""
+    free = _free_bytes()
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    except (ImportError, OSError):
+        return free
+    return free if limit < 0 else min(free, max(0, limit - _used_bytes()))
+
+
+def check_memory_for(what: str, needed: float, advice: str) -> None:
+    """Raise unless ``needed`` bytes can be had; ``what`` would take them, ``advice`` says what to do.
+
+    >>> check_memory_for("1e15 rounds", 2e16, "Ask for fewer rounds.")
+    Traceback (most recent call last):
+    sojourn.errors.InvalidInput: 1e15 rounds would take 20,000,000 GB of memory; this machine has ... GB left. Ask for fewer rounds.
+    """
+    if needed > (left := available_bytes()):
+        raise InvalidInput(
+            f"{what} would take {_gigabytes(needed)} of memory; this machine has {_gigabytes(left)} "
+            f"left. {advice}"
+        )
+
+
+def check_disk_for(what: str, needed: float, folder: Path, advice: str) -> None:
+    """Raise unless ``needed`` bytes can be written into ``folder``, which need not exist yet."""
+    place = folder.absolute()
+    try:
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        left = shutil.disk_usage(place).free
+    except OSError as error:
+        raise InvalidInput(f"{folder}: cannot be written ({error.strerror})") from error
+    if needed > left:
+        raise InvalidInput(
+            f"{what} would take {_gigabytes(needed)} of disk; {folder} has {_gigabytes(left)} left. "
+            f"{advice}"
+        )
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:,.3g} GB" if size < 1e12 else f"{size / 1e9:,.0f} GB"
+
+
+def _free_bytes() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _used_bytes() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

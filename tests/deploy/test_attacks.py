@@ -1,0 +1,178 @@
+"""Ten attacks by one and by two of ten clients, on a quadratic and on the digits.
+
+Distances are relative to where the run began, and like accuracies they are means over the last
+quarter of the run, because single updates are noisy.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+
+from sojourn.deploy.agreement import Agreement
+from sojourn.deploy.quarantine import Quarantine
+from sojourn.deploy.screening import Median, Norm, Reference, Screen
+from sojourn.deploy.tasks import Task
+from sojourn.rules import AsyncSGD
+from tests.deploy.attacks import ATTACKS, CLIENTS, Attack, run
+from tests.deploy.digits_task import TEST, Softmax, digits, shares
+from tests.deploy.virtual_clock import VirtualClients
+
+SIZE = 50
+TARGET = np.ones(SIZE)
+CURVATURE = np.linspace(0.5, 1.5, SIZE)
+APART = np.random.default_rng(3).normal(scale=0.2, size=(CLIENTS, SIZE))
+APART -= APART.mean(axis=0)
+UPDATES = {"quadratic": 800, "digits": 600}
+POLICIES = ("routed", "never-queue")
+
+
+def quadratic(tail: list[float]) -> Callable[[np.ndarray, Task], np.ndarray]:
+    def gradient(weights: np.ndarray, task: Task) -> np.ndarray:
+        if task.number > 0.75 * UPDATES["quadratic"]:
+            tail.append(float(np.linalg.norm(weights - TARGET) / np.linalg.norm(TARGET)))
+        noise = np.random.default_rng([7, task.client, task.ordinal]).normal(size=SIZE)
+        return CURVATURE * (weights - TARGET - APART[task.client]) + noise / np.sqrt(SIZE)
+
+    return gradient
+
+
+@cache
+def samples() -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+    x, y = digits()
+    return x[:TEST], y[:TEST], shares(CLIENTS)
+
+
+def softmax(tail: list[float]) -> Callable[[np.ndarray, Task], np.ndarray]:
+    x, y, held = samples()
+
+    def gradient(weights: np.ndarray, task: Task) -> np.ndarray:
+        if task.number > 0.75 * UPDATES["digits"] and task.number % 10 == 0:
+            guess = (x @ weights[:640].reshape(10, 64).T + weights[640:]).argmax(axis=1)
+            tail.append(float((guess == y).mean()))
+        own_x, own_y = held[task.client]
+        batch = np.random.default_rng([task.client, task.ordinal]).integers(0, len(own_y), 32)
+        with np.errstate(divide="ignore"):
+            found = Softmax(own_x[batch], own_y[batch]).loss_and_gradient(weights, 0, 0, 0)[1]
+        return found.astype(np.float32)
+
+    return gradient
+
+
+def outcome(
+    problem: str,
+    attack: Attack | None,
+    hostile: int,
+    *,
+    policy: str = "routed",
+    screens: Sequence[Screen] = (Norm(),),
+    **options: object,
+) -> tuple[float, VirtualClients]:
+    tail: list[float] = []
+    is_quadratic = problem == "quadratic"
+    world = run(
+        quadratic(tail) if is_quadratic else softmax(tail),
+        np.zeros(SIZE) if is_quadratic else np.zeros(650, dtype=np.float32),
+        attack=attack,
+        hostile=hostile,
+        updates=UPDATES[problem],
+        learning_rate=0.05 if is_quadratic else 0.2,
+        policy=policy,
+        screens=screens,
+        **options,  # type: ignore[arg-type]
+    )
+    return float(np.mean(tail)), world
+
+
+@cache
+def without(problem: str, hostile: int, policy: str) -> float:
+    """The same run in which those clients are not there, and nothing is screened."""
+    return outcome(problem, None, hostile, policy=policy, screens=(), largest_speed=0.0)[0]
+
+
+@pytest.mark.parametrize("hostile", [1, 2])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacks_on_the_quadratic_stay_within_a_tenth(name: str, policy: str, hostile: int) -> None:
+    distance, _ = outcome("quadratic", ATTACKS[name], hostile, policy=policy)
+    assert distance <= without("quadratic", hostile, policy) + 0.1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacks_on_the_digits_stay_within_a_tenth(name: str, policy: str) -> None:
+    accuracy, _ = outcome("digits", ATTACKS[name], 2, policy=policy)
+    assert accuracy >= 0.9 * without("digits", 2, policy)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("problem", UPDATES)
+def test_honest_runs_lose_at_most_one_percent(problem: str, policy: str) -> None:
+    screened, world = outcome(problem, None, 0, policy=policy)
+    assert abs(screened - without(problem, 0, policy)) <= 0.01
+    assert world.server.counts.refused == 0
+
+
+def test_unscreened_one_client_ruins_the_model() -> None:
+    """What the screen is for."""
+    distance, _ = outcome("quadratic", ATTACKS["sign flip"], 1, screens=())
+    assert distance > 1e6
+
+
+@pytest.mark.parametrize("rule", [None, AsyncSGD()])
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_free_rider_gets_at_most_twice_its_share(rule: AsyncSGD | None, planned: bool) -> None:
+    _, world = outcome(
+        "quadratic", ATTACKS["free rider"], 1, policy="never-queue", rule=rule, planned=planned
+    )
+    assert world.server.clients[0].used <= 2.5 / (CLIENTS - 1 + 2) * UPDATES["quadratic"]
+
+
+def test_without_a_limit_it_takes_nearly_all() -> None:
+    _, world = outcome(
+        "quadratic", ATTACKS["free rider"], 1, policy="never-queue", largest_speed=0.0
+    )
+    assert world.server.clients[0].used > 0.9 * UPDATES["quadratic"]
+
+
+@pytest.mark.parametrize("name", ["just below the bound", "sign flip", "colluding"])
+def test_the_median_of_a_buffer_lets_three_of_ten_do_less_than_the_norm_alone(name: str) -> None:
+    base = without("quadratic", 3, "routed")
+    clipped, _ = outcome("quadratic", ATTACKS[name], 3)
+    screens = (Norm(), Median(places=CLIENTS))
+    attacked, world = outcome("quadratic", ATTACKS[name], 3, screens=screens)
+    assert attacked - base < 0.6 * (clipped - base)
+    assert attacked <= base + 0.12
+    assert world.server.state.version < 0.5 * UPDATES["quadratic"], "several updates make a step"
+
+
+@pytest.mark.parametrize("name", ["sign flip", "scaled noise", "colluding"])
+def test_the_reference_keeps_a_hostile_majority_out(name: str) -> None:
+    server_sees = np.random.default_rng(11)
+
+    def reference(weights: np.ndarray, number: int) -> np.ndarray:
+        return CURVATURE * (weights - TARGET) + server_sees.normal(size=SIZE) / np.sqrt(SIZE)
+
+    screens = (Norm(), Reference())
+    attacked, world = outcome("quadratic", ATTACKS[name], 6, screens=screens, reference=reference)
+    assert attacked <= without("quadratic", 6, "routed") + 0.1
+    assert not any(client.refused for client in world.server.clients[6:]), "no honest one is blamed"
+
+
+def test_a_client_that_always_points_away_is_quarantined_if_so_configured() -> None:
+    rule = Quarantine(agreement=-0.5)
+    _, world = outcome("digits", ATTACKS["sign flip"], 2, quarantine=rule)
+    out = [client.number for client in world.server.clients if client.status == "quarantined"]
+    assert out == [0, 1]
+    values = world.server.agreement.values()
+    assert (values[2:] > 0.0).all()
+
+
+def test_agreement_survives_a_checkpoint() -> None:
+    first = Agreement(size=300, clients=4, seed=1)
+    for client in range(4):
+        first.observe(client, np.random.default_rng(client).normal(size=300) + 1.0)
+    second = Agreement(size=300, clients=4, seed=1)
+    second.restore(first.record())
+    np.testing.assert_array_equal(first.values(), second.values())

@@ -1,0 +1,118 @@
+"""Who goes on: rankings, quotas, edges and costs, without any training."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sojourn.comparison import told_apart
+from sojourn.history import History
+from sojourn.tuning.criteria import Criterion, crossing
+from sojourn.tuning.learning_rates import extended
+from sojourn.tuning.race import RUNGS, Candidate, at_edge, expected_cost, ranking, survivors
+
+
+def history(loss, accuracy, *, end=8.0, diverged=None):
+    time = np.linspace(0.0, end, len(loss))
+    whole = np.arange(len(loss))
+    return History(
+        strategy="s",
+        seed=0,
+        learning_rate=0.1,
+        clock="virtual",
+        round=whole,
+        time=time,
+        test_loss=loss,
+        test_accuracy=accuracy,
+        train_loss=loss,
+        staleness=loss,
+        gradients=whole,
+        updates=whole,
+        diverged_at=diverged,
+    )
+
+
+def test_what_diverged_leaves_and_every_strategy_keeps_its_best_rates():
+    scores = {Candidate(s, r): s + r for s in range(4) for r in (0.1, 0.2, 0.4, 0.8)}
+    scores[Candidate(0, 0.1)] = math.inf
+    left = survivors(scores, 0, entered=16)
+    assert Candidate(0, 0.1) not in left
+    assert left == sorted(left, key=lambda c: scores[c])
+    for strategy in range(4):
+        assert sum(c.strategy == strategy for c in left) >= 2
+    assert len([c for c in left if c.strategy == 3]) == 2
+
+
+def test_baselines_keep_more_rates_so_that_they_are_tuned_as_well():
+    scores = {Candidate(s, r): s + r for s in range(4) for r in (0.1, 0.2, 0.4, 0.8)}
+    left = survivors(scores, 0, entered=16, baselines=[3])
+    assert len([c for c in left if c.strategy == 3]) == 3
+    later = survivors({c: scores[c] for c in left}, 1, entered=16, baselines=[3])
+    assert len([c for c in later if c.strategy == 3]) == 2
+
+
+def test_a_slow_starter_is_still_there_at_a_quarter():
+    """The last of all strategies at 1/8 goes on to 1/4 with two learning rates."""
+    scores = {Candidate(s, 0.1 * (r + 1)): float(s) for s in range(20) for r in range(8)}
+    left = survivors(scores, 0, entered=160)
+    assert sum(c.strategy == 19 for c in left) == 2
+    assert RUNGS[1] == 0.25
+
+
+def test_of_runs_in_which_nothing_happened_the_middle_rate_is_kept():
+    scores = {Candidate(0, r): 2.3 for r in (0.01, 0.1, 1.0)}
+    assert ranking(scores)[0] == Candidate(0, 0.1)
+    assert at_edge(scores, {0: (0.01, 0.1, 1.0)}) == {}
+
+
+def test_the_final_has_three_and_at_most_two_rates_of_one_strategy():
+    scores = {Candidate(0, r): r for r in (0.1, 0.2, 0.3, 0.4)} | {Candidate(1, 0.1): 9.0}
+    left = survivors(scores, 2, entered=8)
+    assert left == [Candidate(0, 0.1), Candidate(0, 0.2), Candidate(1, 0.1)]
+
+
+def test_rates_are_extended_beyond_the_edge_where_the_best_lies():
+    scores = {Candidate(0, 0.1): 1.0, Candidate(0, 0.2): 2.0, Candidate(1, 0.1): math.inf}
+    assert at_edge(scores, {0: (0.1, 0.2), 1: (0.1,)}) == {0: "below", 1: "below"}
+    assert extended((0.1, 0.2), "below") == (0.05, 0.025)
+
+
+@pytest.mark.parametrize(("strategies", "baselines"), [(8, 2), (13, 4)])
+def test_a_race_costs_at_most_35_percent_of_the_grid(strategies, baselines):
+    entered = 8 * strategies
+    assert expected_cost(entered, strategies, baselines) <= 0.35 * entered
+
+
+def test_a_final_loss_is_averaged_over_the_end_in_logarithms():
+    run = history([4.0, 2.0, 1.0, 1.0, 0.1], [0, 0.2, 0.4, 0.6, 0.8])
+    assert Criterion("final").score(run, 8.0, 0.3) == pytest.approx(math.sqrt(1.0 * 0.1))
+    assert Criterion("final").score(run, 4.0, 0.3) == pytest.approx(1.0)
+    assert Criterion("final").score(history([1, 2], [0, 0], diverged=3), 8.0, 0.1) == math.inf
+
+
+def test_time_to_a_target_lies_between_rows_and_what_lacks_it_ranks_behind():
+    run = history([1, 1, 1, 1, 1], [0, 0.2, 0.4, 0.6, 0.8])
+    assert crossing(run, 0.5) == pytest.approx(5.0)
+    criterion = Criterion("target", 0.5)
+    assert criterion.score(run, 8.0, 0.1) == pytest.approx(5.0)
+    near = criterion.score(history([1, 1], [0.0, 0.45]), 8.0, 0.1)
+    far = criterion.score(history([1, 1], [0.0, 0.1]), 8.0, 0.1)
+    assert 8.0 < near < far
+
+
+def test_equal_candidates_are_told_apart_in_at_most_five_percent_of_trials():
+    random = np.random.default_rng(5)
+    looks, wrong, trials = 4, 0, 1000
+    for _ in range(trials):
+        a, b = random.normal(0, 1, (2, 6))
+        common = random.normal(0, 3, 6)
+        wrong += any(
+            told_apart(a[:n] + common[:n], b[:n] + common[:n], looks) is not None
+            for n in range(3, 7)
+        )
+    assert wrong <= 0.05 * trials + 2 * math.sqrt(0.05 * 0.95 * trials)
+
+
+def test_a_run_that_never_gets_there_counts_against_it():
+    assert told_apart([1.0, 2.0, 1.0], [math.inf, math.inf, 3.0]) == -math.inf
+    assert told_apart([math.inf, 2.0], [1.0, math.inf]) is None

@@ -1,0 +1,161 @@
+"""Tuning end to end: same seed same answer, the test set unread, kills, budgets, bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sojourn.errors import InvalidInput
+from sojourn.planning import Plan
+from sojourn.tuning import heats
+from sojourn.tuning.setting import read_setting
+from sojourn.tuning.tune import tune
+
+PROBLEM = """
+import torch
+from torch import nn
+from sojourn.train import Problem
+
+def make(clients, seed, turned=False):
+    generator = torch.Generator().manual_seed(seed)
+    centres = 3 * torch.randn(3, 5, generator=generator)
+    def samples(size):
+        y = torch.randint(3, (size,), generator=generator)
+        return centres[y] + torch.randn(size, 5, generator=generator), y
+    model = nn.Linear(5, 3)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.1, generator=generator)
+    sets = [samples(60) for _ in range(clients)]
+    x, y = samples(200)
+    return Problem(model, sets, (x, (y + 1) % 3 if turned else y), batch_size=8)
+
+def upside_down(clients, seed):
+    return make(clients, seed, turned=True)
+"""
+EXPERIMENT = """
+fleet = "fleet.csv"
+problem = "blobs:make"
+time = 60
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "blobs.py").write_text(PROBLEM)
+    (tmp_path / "fleet.csv").write_text("service_rate,count\n0.1,3\n1,3\n")
+    (tmp_path / "blobs.toml").write_text(EXPERIMENT)
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in sys.modules if name == "blobs"]:
+        monkeypatch.delitem(sys.modules, name)
+    return tmp_path
+
+
+def answer(out):
+    table = json.loads((Path(out) / "tune.json").read_text())
+    for key in ("seconds", "provenance"):
+        table.pop(key)
+    return table
+
+
+def test_same_seed_same_answer_and_a_plan_that_can_be_trained(folder):
+    first = tune("blobs.toml", "a")
+    tune("blobs.toml", "b")
+    assert answer("a") == answer("b")
+    assert first.pick.name == answer("a")["pick"]
+    assert first.race.gradients < 0.4 * 52 * len(first.race.rates) * 400
+    plan = Plan.read("a/plan.toml")
+    strategy = first.setting.experiment.strategies[first.pick.strategy]
+    assert plan.rule == strategy.rule
+    assert plan.policy == strategy.scenario.policy
+    (folder / "again.toml").write_text(
+        'fleet = "fleet.csv"\nproblem = "blobs:make"\ntime = 10\nseeds = 1\nstrategies = ["a/plan.toml"]\n'
+    )
+    from sojourn.train import Experiment
+
+    again = Experiment.read(folder / "again.toml").strategies[0]
+    assert (again.rule, again.scenario.policy) == (plan.rule, plan.policy)
+    assert again.learning_rates == (plan.learning_rate,)
+
+
+def test_the_race_does_not_read_the_test_set(folder):
+    """With every test label wrong the race is the same to the last digit; only scores differ."""
+    (folder / "down.toml").write_text(EXPERIMENT.replace("blobs:make", "blobs:upside_down"))
+    tune("blobs.toml", "up")
+    tune("down.toml", "down")
+    up, down = (json.loads(Path(f"{name}/race.json").read_text()) for name in ("up", "down"))
+    assert up["rungs"] == down["rungs"]
+    assert answer("up")["confirmed"] != answer("down")["confirmed"]
+
+
+def test_pilots_of_different_policies_meet_the_same_service_times(folder):
+    setting = read_setting(Path("blobs.toml"))
+    assert all(strategy.scenario.paired for strategy in setting.experiment.strategies)
+
+
+def test_killed_at_random_moments_and_resumed_it_gives_the_same_answer(folder):
+    tune("blobs.toml", "whole")
+    code = "import sojourn as sj; sj.tune('blobs.toml', 'killed')"
+    for pause in (2.0, 3.0, 4.5):
+        child = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            stderr=subprocess.DEVNULL,
+            env=dict(os.environ),
+        )
+        time.sleep(pause)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    tune("blobs.toml", "killed")
+    assert answer("killed") == answer("whole")
+
+
+def test_a_finished_rung_is_not_run_again(folder, monkeypatch):
+    tune("blobs.toml", "out")
+    ran = []
+    monkeypatch.setattr(heats, "advance", lambda *work: ran.append(work))
+    tune("blobs.toml", "out")
+    assert ran == []
+
+
+def test_candidates_of_ones_own(folder):
+    text = (
+        EXPERIMENT
+        + """
+learning-rate = [0.05, 0.2]
+[[strategy]]
+name = "busy"
+rule = "async-sgd"
+policy = "never-queue"
+[[strategy]]
+name = "routed"
+routing = "uniform"
+"""
+    )
+    (folder / "own.toml").write_text(text)
+    found = tune("own.toml", "own")
+    assert {row.name for row in found.table} == {"busy", "routed"}
+    assert set(found.setting.rates.values()) == {(0.05, 0.2)}
+
+
+def test_by_time_to_a_target(folder):
+    found = tune("blobs.toml", "target", target=0.8)
+    assert "reaches 80 % in" in found.sentence
+    assert found.setting.criterion.kind == "target"
+    nobody = tune("blobs.toml", "never", target=1.0, time=5)
+    assert "nobody reached" in nobody.sentence or "reaches 100 %" in nobody.sentence
+
+
+def test_a_budget_that_is_too_small_says_what_would_do(folder):
+    with pytest.raises(InvalidInput, match=r"a budget of 0 s is too small .* take about"):
+        tune("blobs.toml", "small", budget=0.01)
+
+
+@pytest.mark.parametrize("text", ["soon", "-3m", "0", ""])
+def test_budgets_are_times(folder, text):
+    with pytest.raises(InvalidInput, match="a budget is a time such as"):
+        tune("blobs.toml", "out", budget=text)
