@@ -76,6 +76,16 @@ def test_trace(run, tmp_path):
     assert json.loads(result.out)["law"] == "trace(3 durations)"
 
 
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_a_timeline_is_drawn(run, tmp_path, suffix):
+    result = run(*CLUSTERS, "--time", "40", "--timeline", f"line.{suffix}")
+    assert result.code == 0, result.error
+    assert f"drew who computes what when into line.{suffix}" in result.out
+    assert "Next: sojourn plan three-clusters" in result.error
+    drawn = (tmp_path / f"line.{suffix}").read_bytes()
+    assert drawn.startswith(b"<svg" if suffix == "svg" else b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
@@ -86,6 +96,7 @@ def test_trace(run, tmp_path):
         ((*CLUSTERS, "--rounds", "0"), "at least 1; it is 0"),
         ((*CLUSTERS, "--time", "-1"), "time must be positive"),
         ((*CLUSTERS, "--trace", "none.csv"), "none.csv: cannot be read"),
+        ((*CLUSTERS, "--timeline", "line.gif"), "must end in .svg or .png"),
         (("simulate", "three-clusters"), "needs --concurrency"),
     ],
 )

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import printed
+from sojourn.cli.inputs import printed, say_next
 from sojourn.errors import InvalidInput
 from sojourn.inputs import read_fleet, read_routing
 from sojourn.network import Fleet, Network
@@ -156,6 +156,11 @@ def simulate(
         typer.echo(json.dumps(result, indent=2, allow_nan=False))
     else:
         _show(result, Console())
+        say_next(
+            f'train with it: strategies = ["{source}", "uniform"], then sojourn train'
+            if source.endswith(".toml")
+            else f"sojourn plan {source}"
+        )
 
 
 def _draw_timeline(

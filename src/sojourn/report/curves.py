@@ -33,14 +33,14 @@ def learning_figure(
     """
     axes = [axis, *(other for other in ("rounds", "time") if other != axis)]
     views = tuple(
-        _view(histories, measure, axis=along, label=label, horizon=horizon)
-        for measure in measures(histories)
+        learning_view(histories, measure, axis=along, label=label, horizon=horizon)
+        for measure in measures_of(histories)
         for along in axes
     )
     return Figure(name, title, _in_words(histories, label), views, caption)
 
 
-def measures(histories: Sequence[History]) -> list[Measure]:
+def measures_of(histories: Sequence[History]) -> list[Measure]:
     """What was measured on the test set: what the runs are judged by first."""
     primary = histories[0].measure
     known = [primary, ACCURACY, LOSS]
@@ -92,15 +92,16 @@ def mean_and_deviation(
     return grid, values.mean(axis=0), deviation
 
 
-def _view(
+def learning_view(
     histories: Sequence[History],
     measure: Measure,
     *,
     axis: str,
-    label: Label,
-    horizon: float | None,
+    label: Label = str,
+    horizon: float | None = None,
 ) -> View:
-    log = measure == LOSS
+    """One measure against ``rounds`` or ``time``; losses on a logarithmic scale where they can be."""
+    log = measure == LOSS and all(bool((run.test_loss > 0).all()) for run in histories)
     series = []
     for strategy, runs in by_strategy(histories).items():
         shown = [run for run in finished(runs) if _has(run, measure)] or [

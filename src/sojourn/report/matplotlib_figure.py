@@ -39,12 +39,15 @@ _STYLE: Any = {
     "grid.color": "#e6e8ec",
     "svg.fonttype": "path",
     "svg.hashsalt": "sojourn",
+    "pdf.fonttype": 42,
 }
 SUFFIXES = ("png", "svg")
 MANY = 24
 """Views from which on starting processes pays."""
 _SIZE = (6.4, 3.9)
 _LABEL_GAP = 13.0
+NARROW, SMALL = 4.5, 7.5
+"""Inches up to which a figure has small text, and its size in points."""
 
 
 def save_all(figures: Iterable[Figure], folder: Path, *, jobs: int = 1) -> list[Path]:
@@ -63,10 +66,17 @@ def save_all(figures: Iterable[Figure], folder: Path, *, jobs: int = 1) -> list[
         return [path for paths in pool.map(_save_both, views, chunksize=4) for path in paths]
 
 
-def save_view(figure: Figure, view: View, target: Path) -> Path:
-    """Write one view of a figure; the suffix of ``target`` (png, svg, pdf) chooses the format."""
-    with rc_context(_STYLE):
-        return _save(_draw(figure, view), figure, target)
+def save_view(
+    figure: Figure, view: View, target: Path, *, size: tuple[float, float] = _SIZE
+) -> Path:
+    """Write one view of a figure, ``size`` inches large.
+
+    The suffix of ``target`` (png, svg, pdf) chooses the format. Text is as large as in a paper where
+    the figure is as narrow as a column.
+    """
+    style = {**_STYLE, "font.size": _STYLE["font.size"] if size[0] > NARROW else SMALL}
+    with rc_context(style):
+        return _save(_draw(figure, view, size), figure, target)
 
 
 def _save_both(one: tuple[Figure, View, Path]) -> list[Path]:
@@ -84,13 +94,15 @@ def _save(canvas: Canvas, figure: Figure, target: Path) -> Path:
     metadata = {"Title": figure.title}
     if suffix == "svg":
         metadata |= {"Date": None, "Description": figure.alt}  # type: ignore[dict-item]
+    if suffix == "pdf":
+        metadata |= {"CreationDate": None}  # type: ignore[dict-item]
     with replacing(target) as temporary:
         canvas.savefig(temporary, format=suffix, dpi=160, metadata=metadata)
     return target
 
 
-def _draw(figure: Figure, view: View) -> Canvas:
-    canvas = Canvas(figsize=_SIZE, layout="constrained")
+def _draw(figure: Figure, view: View, size: tuple[float, float] = _SIZE) -> Canvas:
+    canvas = Canvas(figsize=size, layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.add_subplot()
     ink = inks((series.name for series in view.series), figure.palette)
@@ -112,7 +124,13 @@ def _draw(figure: Figure, view: View) -> Canvas:
         axes.grid(axis="x", visible=False)
     axes.set_xlabel(view.x_label)
     axes.set_ylabel(view.y_label)
-    axes.set_title(figure.title, loc="left", fontsize=11, fontweight="bold")
+    if figure.title:
+        axes.set_title(
+            figure.title,
+            loc="left",
+            fontsize=11 if size[0] > NARROW else "medium",
+            fontweight="bold",
+        )
     if any(series.kind in ("line", "track") for series in view.series):
         _label_ends(canvas, axes, view, ink)
     elif len(view.series) > 1:
@@ -176,7 +194,7 @@ def _label_ends(canvas: Canvas, axes: Axes, view: View, ink: dict[str, Ink]) -> 
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
-            fontsize=9,
+            fontsize="medium" if canvas.get_figwidth() <= NARROW else 9,
             color=ink[series.name].light,
             annotation_clip=False,
         )

@@ -8,8 +8,8 @@ from typing import Any
 
 from sojourn.estimate import Estimate
 from sojourn.history import History
-from sojourn.measure import LOSS
-from sojourn.report.curves import Label, learning_figure
+from sojourn.measure import ACCURACY
+from sojourn.report.curves import Label, learning_figure, measures_of
 from sojourn.report.figure import Figure, Table
 from sojourn.report.outcomes import by_strategy, final_text, finished, time_text
 from sojourn.report.tuned import (
@@ -172,23 +172,19 @@ def results_table(
     unit = "s" if any(history.clock == "real" for history in histories) else "units"
     percent = 100 if measure.percent else 1
     sign = ", %" if measure.percent else ""
+    others = [other for other in measures_of(histories) if other not in (measure, ACCURACY)]
     rows = []
     for strategy, runs in by_strategy(histories).items():
         good = finished(runs)
-        end = _over(good, lambda run: 100 * settled_accuracy(run))
+        digits = 1 if measure.percent else 3
+        end = _over(good, lambda run: percent * settled_value(run), digits)
         rows.append(
             (
                 label(strategy),
                 f"{runs[0].learning_rate:g}",
                 end if settled else final_text(runs, measure),
-                *(() if measure == LOSS else (final_text(runs, LOSS),)),
-                _over(
-                    good,
-                    lambda run: (
-                        percent * run.average(measure.name, "round" if axis == "rounds" else "time")
-                    ),
-                    1 if measure.percent else 3,
-                ),
+                *(final_text(runs, other) for other in others),
+                _over(good, lambda run: percent * mean_value(run, axis), digits),
                 _over(good, lambda run: float(run.round[-1]), 0),
                 _over(good, lambda run: float(run.time[-1]), 0),
                 _over(good, seen_staleness),
@@ -198,8 +194,8 @@ def results_table(
     columns = (
         "strategy",
         "learning rate",
-        "accuracy over the last tenth, %" if settled else f"final {measure.label}",
-        *(() if measure == LOSS else ("final test loss",)),
+        f"{measure.name} over the last tenth{sign}" if settled else f"final {measure.label}",
+        *(f"final {other.label}" for other in others),
         f"mean over {axis}{sign}",
         "rounds",
         f"time, {unit}",
@@ -211,16 +207,16 @@ def results_table(
     return Table(columns, tuple(rows), title="Results", note=note)
 
 
-def settled_accuracy(run: History) -> float:
-    """Mean test accuracy over the last tenth of the rounds."""
+def settled_value(run: History) -> float:
+    """The primary measure averaged over the last tenth of the rounds."""
     if not run.rows:
         return math.nan
-    return float(run.test_accuracy[run.round >= (1 - LAST) * run.round[-1]].mean())
+    return float(run.values(run.measure)[run.round >= (1 - LAST) * run.round[-1]].mean())
 
 
-def mean_accuracy(run: History, axis: str) -> float:
-    """Test accuracy averaged along ``rounds`` or ``time``, by the trapezoidal rule."""
-    return run.average("test_accuracy", "round" if axis == "rounds" else "time")
+def mean_value(run: History, axis: str) -> float:
+    """The primary measure averaged along ``rounds`` or ``time``, by the trapezoidal rule."""
+    return run.average(run.measure.name, "round" if axis == "rounds" else "time")
 
 
 def seen_staleness(run: History) -> float:

@@ -131,11 +131,9 @@ def _rank(
 
     order = sorted(scores, key=key)
     best = scores[order[0]]
-    tied = [order[0]]
-    for name in order[1:]:
-        if not _told(best, scores[name], looks=len(order) - 1):
-            tied.append(name)
-    return _Ranking(tuple(order), tuple(tied))
+    looks = len(order) - 1
+    tied = [name for name in order[1:] if not _told(best, scores[name], looks)]
+    return _Ranking(tuple(order), (order[0], *tied))
 
 
 def _told(best: Mapping[int, float], other: Mapping[int, float], looks: int) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from sojourn.estimate import Estimate, plus_minus
 from sojourn.history import History
 from sojourn.report.curves import mean_and_deviation
-from sojourn.report.sections import mean_accuracy, settled_accuracy
+from sojourn.report.sections import mean_value, settled_value
 from sojourn.reproduce.checks import alike, greater, less_variance, margin_of
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.palette import label
@@ -30,12 +30,12 @@ def by_strategy(histories: Sequence[History]) -> dict[str, list[History]]:
 
 def final_accuracy(run: History) -> float:
     """Mean test accuracy over the last tenth of the rounds; 0 for a run that diverged."""
-    return settled_accuracy(run) if run.diverged_at is None and run.rows else 0.0
+    return settled_value(run) if run.diverged_at is None and run.rows else 0.0
 
 
 def accuracy_throughout(run: History, axis: str) -> float:
     """Test accuracy averaged along ``axis``; 0 for a run that diverged."""
-    return mean_accuracy(run, axis) if run.diverged_at is None and run.rows > 1 else 0.0
+    return mean_value(run, axis) if run.diverged_at is None and run.rows > 1 else 0.0
 
 
 def variance_between(runs: Sequence[History], axis: str) -> float:
