@@ -25,7 +25,7 @@ LOOK_AHEAD = 8.0
 """How much longer than shown is simulated, so that tasks begun in the picture are seen to end."""
 TASKS_EACH = 12
 """Tasks per client on average that a picture shows unless told otherwise."""
-_LEFT, _TOP, _BOTTOM, _LEGEND, _GAP, _LETTER = 74.0, 26.0, 46.0, 18.0, 34.0, 7.4
+_LEFT, _TOP, _BOTTOM, _LEGEND, _GAP, _LETTER = 74.0, 26.0, 46.0, 18.0, 34.0, 8.0
 
 
 @dataclass(frozen=True, eq=False)

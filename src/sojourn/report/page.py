@@ -162,7 +162,7 @@ _SHAPES = {
 
 def _sample(ink: Ink) -> dict[str, str]:
     """Colour, dash and marker of a series, for the little picture on its chip."""
-    dash = " ".join(f"{1.6 * length:g}" for length in DASHES[ink.dash])
+    dash = " ".join(f"{length:g}" for length in DASHES[ink.dash])
     return {"light": ink.light, "dark": ink.dark, "dash": dash, "marker": _SHAPES[ink.marker]}
 
 

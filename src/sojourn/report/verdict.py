@@ -185,7 +185,7 @@ def _late(runs: Runs, measure: Measure, ranking: _Ranking, seeds: int) -> str:
     behind = ranking.behind if seeds > 1 else ranking.order[1]
     rest = "" if behind is None else f", {_apart(runs, measure, ranking.best, behind)}"
     if len(tied) > 1:
-        return f"{who} end alike ({numbers}){rest}"
+        return f"{who} cannot be told apart at the end ({numbers}){rest}"
     return f"{who} ends {_superlative(measure)} ({numbers}){rest}"
 
 
@@ -223,8 +223,12 @@ def _headline(
     ending = (
         f"{at_end.best} ends {_superlative(measure)}"
         if alone or len(at_end.tied) == 1
-        else f"{_listed(at_end.tied, ())[0]} end alike"
+        else f"{_listed(at_end.tied, ())[0]} tie at the end"
     )
+    if not alone and len(at_end.tied) == len(at_end.order):
+        ties = to_target is None or len(to_target.tied) == len(to_target.order)
+        if ties:
+            return f"{seeds} seeds do not tell the {len(at_end.order)} strategies apart"
     if target is None or to_target is None:
         return ending + (", with one seed" if alone else "")
     aim = measure.target(target)
@@ -269,7 +273,7 @@ def _tiles(
     best = at_end.best
     who = Tile(
         _listed(at_end.tied, ())[0] if tied else best,
-        "end alike" if tied else f"ends {_superlative(measure)}",
+        "cannot be told apart at the end" if tied else f"ends {_superlative(measure)}",
     )
     if target is None or to_target is None:
         rounds = Estimate.from_samples([float(run.round[-1]) for run in runs[best] if run.rows])

@@ -13,7 +13,7 @@ from sojourn.config import Table
 from sojourn.errors import InvalidFile, SojournError
 from sojourn.estimate import Estimate
 from sojourn.inputs import read_fleet
-from sojourn.network import Network
+from sojourn.network import Fleet, Network
 from sojourn.report import Report, Section
 from sojourn.report.fleet import Predicted, Simulated, classes_by_rate, fleet_section, sums
 from sojourn.report.sections import Case, Entry, Overview, Saying, race_section, run_section
@@ -59,7 +59,8 @@ def run_sections(run: Run, index: int) -> list[Section]:
     if run.tuning:
         sections.append(race_section(run, index))
     if asked:
-        sections.append(timeline_section(index, run.name, timelines(asked)))
+        drawn = timelines(asked, read_fleet(str(run.experiment["fleet"]), run.path))
+        sections.append(timeline_section(index, run.name, drawn))
     if run.networks or asked:
         sections.append(fleet_section(run, index, simulated(run, asked)))
     return sections
@@ -103,7 +104,7 @@ def plan_notes(asked: Mapping[str, Strategy]) -> list[str]:
     return notes
 
 
-def timelines(asked: Mapping[str, Strategy], seed: int = 0) -> dict[str, Timeline]:
+def timelines(asked: Mapping[str, Strategy], fleet: Fleet, seed: int = 0) -> dict[str, Timeline]:
     """The beginning of every strategy's schedule, over one time for all.
 
     As long as the fastest strategy needs for some tasks of every client. Strategies that send tasks
@@ -117,15 +118,13 @@ def timelines(asked: Mapping[str, Strategy], seed: int = 0) -> dict[str, Timelin
     for name, s in asked.items():
         routed = s.network.to_table() if s.scenario.policy.routes else s.network.concurrency
         alike.setdefault(repr((routed, s.scenario.to_table())), []).append(name)
-    return {
-        "; ".join(names): simulate(
-            asked[names[0]].network,
-            asked[names[0]].scenario,
-            time=LOOK_AHEAD * until,
-            seed=seed,
-        ).timeline(until)
-        for names in alike.values()
-    }
+    classes = tuple((fleet.label(k), int(fleet.counts[k])) for k in range(fleet.classes))
+    drawn = {}
+    for names in alike.values():
+        first = asked[names[0]]
+        schedule = simulate(first.network, first.scenario, time=LOOK_AHEAD * until, seed=seed)
+        drawn["; ".join(names)] = replace(schedule.timeline(until), classes=classes)
+    return drawn
 
 
 def simulated(run: Run, asked: Mapping[str, Strategy], seed: int = 0) -> Simulated:
