@@ -67,7 +67,8 @@ def mean_and_deviation(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Grid, mean and standard deviation over runs of ``column`` along ``rounds`` or ``time``.
 
-    Between evaluations a run is interpolated linearly, and after its last one it is held, up to the
+    The grid has the places at which runs were evaluated, or some of them where they are many. Between
+    evaluations a run is interpolated linearly, and after its last one it is held, up to the
     ``horizon`` or the end of the longest: so the last point is the mean of the ends. With ``log`` the
     deviation is that of the logarithms.
     """
@@ -79,13 +80,10 @@ def mean_and_deviation(
     if horizon is not None and axis == "time":
         end = max(end, horizon)
     start = max(float(x[0]) for x, _ in kept)
-    longest = max(kept, key=lambda pair: pair[0].size)[0]
-    if axis == "rounds" and all(np.array_equal(x, longest) for x, _ in kept):
-        grid = longest.astype(np.float64)
-        if grid.size > POINTS:
-            grid = grid[np.unique(np.linspace(0, grid.size - 1, POINTS).round().astype(int))]
-    else:
-        grid = np.linspace(start, end, min(POINTS, max(2, longest.size)))
+    grid = np.unique(np.concatenate([[start, end], *(x for x, _ in kept)]).astype(np.float64))
+    grid = grid[grid >= start]
+    if grid.size > POINTS:
+        grid = grid[np.unique(np.linspace(0, grid.size - 1, POINTS).round().astype(int))]
     values = np.stack([np.interp(grid, x, y) for x, y in kept])
     spread = np.log(np.maximum(values, np.finfo(np.float64).tiny)) if log else values
     deviation = spread.std(axis=0, ddof=1) if len(kept) > 1 else np.zeros(grid.size)
