@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from sojourn.config import parse_json
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import read_text, replacing
 from sojourn.measure import ACCURACY, LOSS, Measure
+from sojourn.notebook import curve
 from sojourn.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -97,6 +99,10 @@ class History:
         seen = f"{self.measure.label} {self.measure.text(self.final)}"
         lost = "" if self.diverged_at is None else f", diverged in round {self.diverged_at}"
         return f"History({about}: {self.rows} rows to {end}, {seen}{lost})"
+
+    def _repr_html_(self) -> str:
+        label = f"{self.measure.label} over time"
+        return f"<p>{escape(repr(self))}</p>{curve(self.time, self.values(self.measure), label)}"
 
     @property
     def rows(self) -> int:

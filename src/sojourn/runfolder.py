@@ -10,13 +10,14 @@
     history.jsonl     the histories of all final runs
     summary.json      means over seeds, networks, provenance
     weights/          the final weights of every run, where they are kept (``state_dict`` files)
+    tune.json         of a tuning: its answer, the race, what it cost
     weights.npy       the final weights of a deployment, one flat vector
     weights.safetensors   the same as a ``state_dict``
 """
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,14 @@ class Run:
     experiment: Mapping[str, Any]
     summary: Mapping[str, Any]
     networks: Mapping[str, Network]
+    tuning: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+
+    @property
+    def horizon(self) -> float | None:
+        """The virtual time that runs were given; ``None`` where they were given rounds."""
+        time = self.experiment.get("time")
+        return float(time) if isinstance(time, int | float) else None
 
     @property
     def targets(self) -> list[float]:
@@ -76,6 +85,11 @@ class RunFolder:
     def summary_path(self) -> Path:
         """What the runs amount to."""
         return self.path / "summary.json"
+
+    @property
+    def tuning_path(self) -> Path:
+        """What a tuning answered."""
+        return self.path / "tune.json"
 
     @property
     def cells(self) -> Path:
@@ -164,13 +178,12 @@ class RunFolder:
     @property
     def summary(self) -> Mapping[str, Any]:
         """What the runs amount to; empty where there is no summary yet."""
-        path = self.summary_path
-        if not path.is_file():
-            return {}
-        values = parse_json(read_text(path, encoding="utf-8"), str(path))
-        if not isinstance(values, dict):
-            raise InvalidFile(f"{path}: must be a JSON object")
-        return values
+        return _object_in(self.summary_path)
+
+    @property
+    def tuning(self) -> Mapping[str, Any]:
+        """What a tuning answered; empty where there was none."""
+        return _object_in(self.tuning_path)
 
     @property
     def plans(self) -> dict[str, Path]:
@@ -200,4 +213,15 @@ class RunFolder:
             experiment=self.experiment,
             summary=summary,
             networks=self.networks(summary),
+            tuning=self.tuning,
+            path=self.path,
         )
+
+
+def _object_in(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    values = parse_json(read_text(path, encoding="utf-8"), str(path))
+    if not isinstance(values, dict):
+        raise InvalidFile(f"{path}: must be a JSON object")
+    return values

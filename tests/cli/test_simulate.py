@@ -99,6 +99,16 @@ def test_a_trace_says_how_it_is_rescaled_or_gives_the_speeds(run, tmp_path):
     assert "--trace-speeds goes with --trace FILE" in alone.error
 
 
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_a_timeline_is_drawn(run, tmp_path, suffix):
+    result = run(*CLUSTERS, "--time", "40", "--timeline", f"line.{suffix}")
+    assert result.code == 0, result.error
+    assert f"drew who computes what when into line.{suffix}" in result.out
+    assert "Next: sojourn plan three-clusters" in result.error
+    drawn = (tmp_path / f"line.{suffix}").read_bytes()
+    assert drawn.startswith(b"<svg" if suffix == "svg" else b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
@@ -109,6 +119,7 @@ def test_a_trace_says_how_it_is_rescaled_or_gives_the_speeds(run, tmp_path):
         ((*CLUSTERS, "--rounds", "0"), "at least 1; it is 0"),
         ((*CLUSTERS, "--time", "-1"), "time must be positive"),
         ((*CLUSTERS, "--trace", "none.csv"), "none.csv: cannot be read"),
+        ((*CLUSTERS, "--timeline", "line.gif"), "must end in .svg or .png"),
         (("simulate", "three-clusters"), "needs --concurrency"),
     ],
 )

@@ -65,7 +65,7 @@ def test_one_folder_holds_everything(run, tmp_path):
     assert "balanced" in result.out
     assert "±" in result.out
     assert "written to out" in result.out
-    assert result.error == ""
+    assert result.error == "Next: sojourn report out\n"
     out = tmp_path / "out"
     histories = History.read(out / "history.jsonl")
     assert [(h.strategy, h.seed) for h in histories] == [

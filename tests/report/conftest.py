@@ -1,20 +1,24 @@
 """A run made by ``sojourn train``, and findings about made-up claims, as a report is given them."""
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sojourn.constants import LearningConstants
+from sojourn.estimate import Estimate
 from sojourn.history import History
 from sojourn.network import built_in_fleet
 from sojourn.optimize import PerRound
 from sojourn.planning import plan
 from sojourn.report.curves import learning_figure
 from sojourn.report.figure import Figure, Series, Table, View
+from sojourn.reproduce.pages import report_of
 from sojourn.reproduce.palette import marked_label
 from sojourn.reproduce.verdict import Finding, Statement
 
@@ -65,6 +69,58 @@ def run_folder(tmp_path: Path, trained: Path) -> Path:
 def histories(trained: Path) -> list[History]:
     """Five strategies with three seeds each."""
     return History.read(trained / "history.jsonl")
+
+
+@pytest.fixture
+def tuned_folder(run_folder: Path) -> Path:
+    """The same with the answer of a tuning beside it, as ``sojourn tune`` writes it."""
+    runs: dict[str, list[History]] = {}
+    for history in History.read(run_folder / "history.jsonl"):
+        runs.setdefault(history.strategy, []).append(history)
+    confirmed = []
+    for name in ("square-root", "uniform"):
+        scores = [float(run.test_loss[-1]) for run in runs[name]]
+        confirmed.append(
+            {
+                "name": name,
+                "learning_rate": 0.1,
+                "baseline": name == "uniform",
+                "score": Estimate.from_samples(scores).to_table(),
+                "scores": scores,
+            }
+        )
+
+    def rung(fraction: float, gradients: int, diverged: int, *candidates: Any) -> dict[str, Any]:
+        entries = [{"name": n, "learning_rate": r, "score": s} for n, r, s in candidates]
+        return {
+            "fraction": fraction,
+            "gradients": gradients,
+            "diverged": diverged,
+            "candidates": entries,
+        }
+
+    square, uniform, other = ("square-root", 0.1), ("uniform", 0.1), ("balanced", 0.2)
+    tuning = {
+        "sentence": "square-root is best, we say.",
+        "criterion": "final loss",
+        "pick": "square-root",
+        "learning_rate": 0.1,
+        "tied": [],
+        "confirmed": confirmed,
+        "race": [
+            rung(0.5, 700, 1, (*square, 0.9), (*uniform, 1.1), (*other, 2.0)),
+            rung(1.0, 300, 0, (*square, 0.5), (*uniform, 0.8)),
+        ],
+        "gradients": 1000,
+        "seconds": 2.5,
+    }
+    (run_folder / "tune.json").write_text(json.dumps(tuning), encoding="utf-8")
+    return run_folder
+
+
+@pytest.fixture
+def tuned_page(tuned_folder: Path, tmp_path: Path) -> Path:
+    return report_of([tuned_folder]).write(tmp_path / "tuned.html", stills=False)
 
 
 @pytest.fixture

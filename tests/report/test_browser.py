@@ -99,7 +99,7 @@ def test_rounds_and_time_and_loss_are_switched(opened: Any) -> None:
     opened.locator("#run-1").get_by_role("button", name="loss").click()
     opened.wait_for_selector('#run-1 .plot[data-view="loss rounds"]')
     axis = plot.evaluate("plot => plot.layout.xaxis.title.text")
-    assert axis == "rounds"
+    assert axis == "rounds (completed tasks)"
 
 
 def test_dark_and_light(opened: Any) -> None:
@@ -114,24 +114,94 @@ def test_dark_and_light(opened: Any) -> None:
     assert background() != light, "the choice is kept"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_screenshots_without_sideways_scrolling(
-    browser: Any, report: Path, tmp_path: Path, width: int, scheme: str
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("which", ["report", "tuned_page"])
+def test_nothing_overflows_at_any_size(
+    browser: Any, request: Any, tmp_path: Path, which: str, width: int, scheme: str
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    page.goto(report.as_uri())
+    page.goto(request.getfixturevalue(which).as_uri())
     page.wait_for_selector("body[data-ready=true]")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    shot = tmp_path / f"report-{width}-{scheme}.png"
+    cut = page.evaluate(
+        "[...document.querySelectorAll('.plot, .tiles div, h1, .finding, .chip')]"
+        ".filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML)"
+    )
+    assert cut == []
+    shot = tmp_path / f"{which}-{width}-{scheme}.png"
     page.screenshot(path=str(shot), full_page=True)
     page.close()
     assert shot.stat().st_size > 20_000
 
 
-def test_prints_to_pdf(browser: Any, report: Path, tmp_path: Path) -> None:
-    page = browser.new_page(color_scheme="dark")
+def test_a_table_wider_than_a_phone_keeps_its_first_column(browser: Any, report: Path) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})
     page.goto(report.as_uri())
     page.wait_for_selector("body[data-ready=true]")
+    left = page.evaluate(
+        "() => { const box = document.querySelector('#run-1 .scroll:has(> .data)');"
+        "box.scrollLeft = 200;"
+        "return [box.scrollLeft, box.querySelector('td').getBoundingClientRect().left"
+        " - box.getBoundingClientRect().left]; }"
+    )
+    page.close()
+    assert left == [200, 0]
+
+
+@pytest.mark.parametrize("theme", [None, "dark"])
+def test_a_dark_page_is_printed_on_white_and_whole(
+    browser: Any, tuned_page: Path, tmp_path: Path, theme: str | None
+) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="dark")
+    page.goto(tuned_page.as_uri())
+    page.wait_for_selector("body[data-ready=true]")
+    if theme:
+        page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.set_viewport_size({"width": 688, "height": 900})
+    colours = page.evaluate(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    )
+    assert colours == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
+    cut = page.evaluate(
+        "[...document.querySelectorAll('.plot svg.main-svg, .drawing svg, .scroll table')]"
+        ".filter(e => e.getBoundingClientRect().right > 689).map(e => e.className)"
+    )
+    assert cut == []
+    hidden = page.evaluate(
+        "[...document.querySelectorAll('.scroll')].filter(e => getComputedStyle(e).overflowX"
+        " !== 'visible').length"
+    )
+    assert hidden == 0
     page.pdf(path=str(tmp_path / "report.pdf"))
     page.close()
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_tuned_page_opens_with_its_answer(browser: Any, tuned_page: Path) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(tuned_page.as_uri())
+    page.wait_for_selector("body[data-ready=true]")
+    assert page.locator("h1").inner_text() == "Use square-root at learning rate 0.1"
+    assert page.locator(".finding").first.inner_text() == "square-root is best, we say."
+    order = page.evaluate(
+        "[...document.querySelectorAll('.finding, .tiles, table.data, .plot')].slice(0, 4)"
+        ".map(e => e.className.split(' ')[0])"
+    )
+    assert order == ["finding", "tiles", "data", "plot"]
+    assert page.locator("#race-1 h2").inner_text() == "The race"
+    names = page.evaluate(
+        "document.getElementById('race-1').querySelector('.plot').data.map(t => t.name)"
+    )
+    page.close()
+    assert names == ["dropped on the way", "square-root, 0.1", "uniform, 0.1"]
+
+
+def test_timelines_are_drawn_with_a_row_per_client(opened: Any) -> None:
+    drawings = opened.query_selector_all("#timeline-1 svg.timeline")
+    assert len(drawings) == 5
+    for drawing in drawings:
+        assert len(drawing.query_selector_all("rect.touch")) == 30
+        assert drawing.query_selector_all("path.s0, path.s1")

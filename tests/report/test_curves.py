@@ -1,6 +1,8 @@
 """Means and bands over seeds."""
 
 import math
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,9 +36,28 @@ def line(seed: int, slope: float, *, end: float = 10.0) -> History:
 def test_mean_and_deviation_over_seeds_on_a_common_grid() -> None:
     runs = [line(0, 0.01), line(1, 0.03, end=8.0)]
     grid, mean, deviation = mean_and_deviation(runs, "test_accuracy", axis="time")
-    assert grid[-1] == 8.0, "no further than the shortest run"
-    assert_allclose(mean, 0.02 * grid)
-    assert_allclose(deviation, 0.02 * grid / math.sqrt(2))
+    assert grid[-1] == 10.0, "the shorter run is held"
+    both = grid <= 8.0
+    assert_allclose(mean[both], 0.02 * grid[both])
+    assert_allclose(deviation[both], 0.02 * grid[both] / math.sqrt(2))
+    assert mean[-1] == pytest.approx(np.mean([run.final_accuracy for run in runs]))
+
+
+def test_curves_are_held_to_the_horizon() -> None:
+    runs = [line(0, 0.01), line(1, 0.03, end=8.0)]
+    grid, mean, _ = mean_and_deviation(runs, "test_accuracy", axis="time", horizon=12.0)
+    assert grid[-1] == 12.0
+    assert mean[-1] == pytest.approx(0.17)
+
+
+def test_the_band_of_a_loss_is_symmetric_in_logarithms() -> None:
+    runs = [replace(line(k, 0.01), test_loss=np.full(6, loss)) for k, loss in enumerate((1, 4))]
+    view = next(v for v in learning_figure("f", "F", runs).views if v.metric == "loss")
+    (series,) = view.series
+    assert series.low is not None
+    assert series.high is not None
+    assert_allclose(series.low * series.high, series.y**2)
+    assert_allclose(series.high / series.y, math.exp(math.log(4) / math.sqrt(2)))
 
 
 def test_rounds_are_kept_as_they_were_evaluated() -> None:
@@ -54,8 +75,8 @@ def test_staleness_is_weighted_by_tasks() -> None:
 def test_the_table_gives_standard_errors_and_missed_targets() -> None:
     table = results_table([line(0, 0.01), line(1, 0.03)], targets=[0.2])
     row = dict(zip(table.columns, table.rows[0], strict=True))
-    assert row["final accuracy, %"] == "20.0 ± 10.0"
-    assert row["time to 20 %"] == "8.0 (1 of 2 seeds)"
+    assert row["final test accuracy"] == "20.0 ± 10.0%"
+    assert row["time to 20%, units"] == "1 of 2 seeds reached it"
 
 
 def test_a_figure_survives_its_file(histories: list[History]) -> None:
@@ -69,7 +90,7 @@ def test_the_words_name_the_best_first(histories: list[History]) -> None:
     alt = learning_figure("f", "Title", histories).alt
     told = alt.removeprefix("Test accuracy at the end, best first: ").rstrip(".").split("; ")
     assert len(told) == 5
-    shares = [float(text.split("%")[0].split()[-1]) for text in told]
+    shares = [float(re.search(r"([0-9.]+) ±", text)[1]) for text in told]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] > shares[-1]
 

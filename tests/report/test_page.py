@@ -22,7 +22,8 @@ def test_the_page_is_self_contained(reproduction: Path, run_folder: Path, tmp_pa
     tags = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
     assert not re.search(r'(src|href)="(?!#|data:)', tags)
     assert "@import" not in tags
-    assert html.count("plotly.js v") == 1
+    assert html.count("plotly.js (basic - minified) v") == 1
+    assert len(html) < 2_000_000
     assert "digits &lt;and&gt; more" in html
     assert "digits <and>" not in html
 
@@ -75,7 +76,8 @@ def test_stills_stand_beside_the_page(run_folder: Path, tmp_path: Path) -> None:
     files = {path.name for path in (tmp_path / "report-figures").iterdir()}
     views = ("accuracy-time", "accuracy-rounds", "loss-time", "loss-rounds")
     drawn = {f"learning-1-{view}" for view in views} | {"routing-1", "staleness-1"}
-    assert files == {f"{name}.{kind}" for name in drawn for kind in ("png", "svg")}
+    stills = {f"{name}.{kind}" for name in drawn for kind in ("png", "svg")}
+    assert files == stills | {f"timeline-1-{k}.svg" for k in range(1, 6)}
     png = (tmp_path / "report-figures" / "learning-1-accuracy-time.png").read_bytes()
     assert png.startswith(b"\x89PNG")
     svg = (tmp_path / "report-figures" / "learning-1-accuracy-time.svg").read_text()

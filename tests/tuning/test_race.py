@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from sojourn.comparison import told_apart
 from sojourn.history import History
-from sojourn.tuning.confirm import told_apart
 from sojourn.tuning.criteria import Criterion, crossing
 from sojourn.tuning.learning_rates import extended
 from sojourn.tuning.race import RUNGS, Candidate, at_edge, expected_cost, ranking, survivors

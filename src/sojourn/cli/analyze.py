@@ -11,7 +11,7 @@ from rich.table import Table
 from sojourn.analysis import analyze as analyze_network
 from sojourn.bounds import max_learning_rate, per_round_bound, per_time_bound
 from sojourn.cli import app
-from sojourn.cli.inputs import FleetArgument, ServerRateOption, printed
+from sojourn.cli.inputs import FleetArgument, ServerRateOption, printed, say_next
 from sojourn.constants import LearningConstants
 from sojourn.dispatch import Policy, as_policy
 from sojourn.energy import POWERS, energy_per_round
@@ -74,6 +74,7 @@ def analyze(
         typer.echo(json.dumps(result, indent=2))
     else:
         _show(result, Console())
+        say_next(f"sojourn plan {fleet}")
 
 
 def _steady_state(network: Network, policy: Policy) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sojourn.cli import app
+from sojourn.cli.inputs import say_next
 from sojourn.errors import InvalidInput, MissingExtra
 
 INTERRUPTED = 130
@@ -210,4 +211,4 @@ def _say_outcome(results: Path) -> None:
             f"{history.strategy}: {history.measure.name} {history.final:.3f} after "
             f"{history.round[-1]} updates, {history.time[-1]:.0f} s of {history.clock} time"
         )
-    typer.echo(f"See it all with: sojourn report {results}")
+    say_next(f"sojourn report {results}")

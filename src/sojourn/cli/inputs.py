@@ -18,6 +18,11 @@ FleetArgument = Annotated[
 ]
 
 
+def say_next(text: str) -> None:
+    """End a command with what to do now; not on standard output, which programs read."""
+    typer.echo(f"Next: {text}", err=True)
+
+
 def printed(value: float) -> str:
     """A number for a table: four significant digits, plainly written where that is short."""
     if not np.isfinite(value):

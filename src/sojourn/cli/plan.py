@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from sojourn.cli import app
-from sojourn.cli.inputs import FleetArgument, ServerRateOption
+from sojourn.cli.inputs import FleetArgument, ServerRateOption, say_next
 from sojourn.cli.plantext import as_table, next_step, show
 from sojourn.config import Table as Settings
 from sojourn.constants import LearningConstants
@@ -183,6 +183,12 @@ def plan(
     for path in (out, clients, figure):
         if path is not None and not as_json:
             console.print(f"written: {escape(str(path))}")
+    if not as_json:
+        say_next(
+            "the same with --out plan.toml, to simulate, train and deploy it"
+            if out is None
+            else f'sojourn simulate {out}; or train with it: strategies = ["{out}", "uniform"]'
+        )
     if not as_json:
         console.print(next_step(best, fleet, out))
 

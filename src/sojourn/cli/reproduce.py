@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sojourn.cli import app
+from sojourn.cli.inputs import say_next
 from sojourn.errors import MissingExtra
 from sojourn.progress import shown
 
@@ -88,4 +89,5 @@ def reproduce(
             )
     console.print(table)
     page = report_of([folder]).write(folder / "report.html", jobs=jobs, say=typer.echo)
-    typer.echo(f"open {page}")
+    typer.echo(f"written to {page}")
+    say_next(f"open {page} in a browser")

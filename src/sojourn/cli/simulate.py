@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import ServerRateOption, printed
+from sojourn.cli.inputs import ServerRateOption, printed, say_next
 from sojourn.energy import energy_per_round
 from sojourn.errors import InvalidInput
 from sojourn.inputs import read_fleet, read_routing
@@ -108,6 +108,13 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option(help="Write the schedule of one run to this folder.")
     ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw who computes what when into this .svg or .png: the first --time units of "
+            "one run, or some tasks of every client."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Simulate who finishes when, and compare with theory class by class.
@@ -160,7 +167,10 @@ def simulate(
             "rounds": schedule.rounds,
             "time": schedule.duration,
         }
-    if replicates is not None or out is None:
+    if timeline is not None:
+        _draw_timeline(network, scenario, timeline, time, seed)
+        result["timeline"] = str(timeline)
+    if replicates is not None or (out is None and timeline is None):
         number = DEFAULT_REPLICATES if replicates is None else replicates
         found = replicate(
             network, scenario, replicates=number, warm_up=warm_up, progress=True, **settings
@@ -172,6 +182,26 @@ def simulate(
         typer.echo(json.dumps(result, indent=2, allow_nan=False))
     else:
         _show(result, Console())
+        say_next(
+            f'train with it: strategies = ["{source}", "uniform"], then sojourn train'
+            if source.endswith(".toml")
+            else f"sojourn plan {source}"
+        )
+
+
+def _draw_timeline(
+    network: Network, scenario: "Scenario", path: Path, until: float | None, seed: int
+) -> None:
+    from sojourn.report.timeline import save_timelines
+    from sojourn.simulation.simulate import simulate as simulate_network
+    from sojourn.timeline import LOOK_AHEAD, TASKS_EACH
+
+    if until is None:
+        rounds = TASKS_EACH * network.size
+        until = simulate_network(network, scenario, rounds=rounds, seed=seed).duration
+    schedule = simulate_network(network, scenario, time=LOOK_AHEAD * until, seed=seed)
+    title = f"{scenario.policy.name} dispatch, {network.concurrency} tasks in flight"
+    save_timelines([(title, schedule.timeline(until))], path)
 
 
 def _network(
@@ -360,6 +390,8 @@ def _show(result: dict[str, Any], console: Console) -> None:
             f"wrote {written['rounds']:,} rounds, {printed(written['time'])} units of time, to "
             f"{written['folder']}"
         )
+    if "timeline" in result:
+        console.print(f"drew who computes what when into {result['timeline']}")
     if "classes" not in result:
         return
     headings = ("clients", "mean tasks", "theory", "z", "staleness", "theory", "z")

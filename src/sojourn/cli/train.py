@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import printed
+from sojourn.cli.inputs import printed, say_next
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.measure import ACCURACY, Measure
@@ -88,6 +88,7 @@ def train(
         raise typer.Exit(INTERRUPTED) from None
     _show(summary, _console())
     typer.echo(f"written to {folder}")
+    say_next(f"sojourn report {folder}")
 
 
 def _say_notes(experiment: "Experiment") -> None:

@@ -12,6 +12,7 @@ from sojourn.jackson.flow import Flow
 from sojourn.jackson.occupancy import link_times, occupancy
 from sojourn.jackson.steady_state import Engine, steady_state
 from sojourn.network import Fleet, Network
+from sojourn.notebook import bar, table_html
 from sojourn.types import FloatArray
 
 
@@ -73,6 +74,22 @@ class Analysis(Flow):
             f"Analysis({kind}throughput {self.throughput:.6g}, staleness {self.staleness.min():.4g} to "
             f"{self.staleness.max():.4g} rounds, busiest client {busiest:.1%} busy{server})"
         )
+
+    def _repr_html_(self) -> str:
+        fleet = self.network.fleet
+        rows = [
+            (
+                fleet.label(k),
+                str(fleet.counts[k]),
+                bar(float(fleet.counts[k] * self.shares[k])),
+                bar(float(self.utilization[k])),
+                f"{self.mean_tasks_full[k]:.4g}",
+                f"{self.staleness[k]:.4g}",
+            )
+            for k in range(fleet.classes)
+        ]
+        columns = ("class", "clients", "share of tasks", "busy", "tasks there", "staleness, rounds")
+        return table_html(repr(self), columns, rows)
 
 
 class Variable(Protocol):

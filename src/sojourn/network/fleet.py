@@ -13,6 +13,7 @@ from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import replacing
 from sojourn.fleetcolumns import OPTIONAL_COLUMNS, checked_column
 from sojourn.fleetfile import read_columns
+from sojourn.notebook import bar, table_html
 from sojourn.types import FloatArray, IntArray
 
 SLOWEST, FASTEST = 1e-30, 1e30
@@ -181,6 +182,15 @@ class Fleet:
         slowest, fastest = self.service_rates.min(), self.service_rates.max()
         kinds = f"{self.classes} class{'es' if self.classes > 1 else ''}"
         return f"Fleet({self.size} clients in {kinds}, rates {slowest:.4g} to {fastest:.4g})"
+
+    def _repr_html_(self) -> str:
+        speed = self.counts * self.service_rates
+        rows = [
+            (self.label(k), str(self.counts[k]), f"{self.service_rates[k]:.4g}", bar(float(share)))
+            for k, share in enumerate(speed / speed.sum())
+        ]
+        columns = ("class", "clients", "tasks per unit of time", "part of the fleet's speed")
+        return table_html(repr(self), columns, rows)
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> "Fleet":

@@ -23,6 +23,7 @@ from sojourn.network import (
     named_routing,
     uniform_routing,
 )
+from sojourn.notebook import bar, table_html
 from sojourn.optimize.concurrency import optimize_concurrency
 from sojourn.optimize.objectives import (
     Objective,
@@ -222,6 +223,18 @@ class Plan:
             f"Plan({self.fleet.size} clients, concurrency {self.concurrency}{rate}: "
             f"{self.objective.name} {self.value:.6g})"
         )
+
+    def _repr_html_(self) -> str:
+        fleet, shares = self.network.fleet, self.policy.shares(self.network)
+        ends = np.cumsum(fleet.counts)
+        rows = []
+        for k in range(fleet.classes):
+            own = slice(int(ends[k] - fleet.counts[k]), int(ends[k]))
+            share = "unknown" if shares is None else bar(float(shares[own].sum()))
+            rate = f"{fleet.service_rates[k]:.4g}"
+            rows.append((fleet.label(k), str(fleet.counts[k]), rate, share))
+        columns = ("class", "clients", "tasks per unit of time", "share of tasks")
+        return table_html(repr(self), columns, rows)
 
 
 def plan(

@@ -7,17 +7,13 @@ import numpy as np
 from sojourn.history import History
 from sojourn.measure import ACCURACY, LOSS, Measure
 from sojourn.report.figure import Figure, Series, View
+from sojourn.report.outcomes import by_strategy, final, final_text, finished
 from sojourn.types import FloatArray
 
 POINTS = 160
 
 Label = Callable[[str], str]
 """What a person reads for the name of a strategy."""
-
-_AXES = {
-    "rounds": "rounds",
-    "time": "virtual time",
-}
 
 
 def learning_figure(
@@ -28,14 +24,16 @@ def learning_figure(
     axis: str = "time",
     label: Label = str,
     caption: str = "",
+    horizon: float | None = None,
 ) -> Figure:
-    """What runs are judged by, and all else that is measured, against rounds and time.
+    """What runs are judged by, and what else was measured, against rounds and time.
 
-    The primary measure against ``axis`` comes first; ``label`` names curves.
+    The view against ``axis`` comes first; ``label`` names curves. Runs that were given a ``horizon``
+    in time are drawn up to it.
     """
-    axes = [axis, *(other for other in _AXES if other != axis)]
+    axes = [axis, *(other for other in ("rounds", "time") if other != axis)]
     views = tuple(
-        learning_view(histories, measure, axis=along, label=label)
+        learning_view(histories, measure, axis=along, label=label, horizon=horizon)
         for measure in measures_of(histories)
         for along in axes
     )
@@ -43,63 +41,77 @@ def learning_figure(
 
 
 def measures_of(histories: Sequence[History]) -> list[Measure]:
-    """All that was measured, what runs are judged by first."""
-    first = histories[0].measure
-    names = [first.name, *histories[0].metrics, ACCURACY.name, LOSS.name]
-    measures = [
-        {first.name: first, LOSS.name: LOSS}.get(name, Measure(name))
-        for name in dict.fromkeys(names)
-    ]
+    """What was measured on the test set: what the runs are judged by first."""
+    primary = histories[0].measure
+    known = [primary, ACCURACY, LOSS]
+    known += [Measure(name) for run in histories for name in run.metrics if name != primary.name]
     return [
         measure
-        for measure in measures
-        if any(np.isfinite(run.values(measure)).any() for run in histories)
-    ] or [first]
+        for measure in dict.fromkeys(known)
+        if measure == primary
+        or any(np.isfinite(h.values(measure)).any() for h in histories if _has(h, measure))
+    ]
 
 
-def strategies(histories: Sequence[History]) -> list[str]:
-    """The strategies of the runs, in the order in which they first appear."""
-    return list(dict.fromkeys(history.strategy for history in histories))
+def _has(history: History, measure: Measure) -> bool:
+    return measure in (ACCURACY, LOSS) or measure.name in history.metrics
 
 
 def mean_and_deviation(
-    runs: Sequence[History], column: str, *, axis: str
+    runs: Sequence[History],
+    column: str,
+    *,
+    axis: str,
+    horizon: float | None = None,
+    log: bool = False,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Grid, mean and standard deviation over runs of ``column`` along ``rounds`` or ``time``.
 
-    Between evaluations a run is interpolated linearly. The grid ends where the first run ends, so
-    that every point is a mean over all runs.
+    The grid has the places at which runs were evaluated, or some of them where they are many. Between
+    evaluations a run is interpolated linearly, and after its last one it is held, up to the
+    ``horizon`` or the end of the longest: so the last point is the mean of the ends. With ``log`` the
+    deviation is that of the logarithms.
     """
     along = "round" if axis == "rounds" else "time"
     kept = [(getattr(run, along), run.values(column)) for run in runs if run.rows]
     if not kept:
         return np.empty(0), np.empty(0), np.empty(0)
-    end = min(float(x[-1]) for x, _ in kept)
+    end = max(float(x[-1]) for x, _ in kept)
+    if horizon is not None and axis == "time":
+        end = max(end, horizon)
     start = max(float(x[0]) for x, _ in kept)
-    longest = max(kept, key=lambda pair: pair[0].size)[0]
-    if axis == "rounds" and all(np.array_equal(x, longest) for x, _ in kept):
-        grid = longest.astype(np.float64)
-        if grid.size > POINTS:
-            grid = grid[np.unique(np.linspace(0, grid.size - 1, POINTS).round().astype(int))]
-    else:
-        grid = np.linspace(start, end, min(POINTS, max(2, longest.size)))
+    grid = np.unique(np.concatenate([[start, end], *(x for x, _ in kept)]).astype(np.float64))
+    grid = grid[grid >= start]
+    if grid.size > POINTS:
+        grid = grid[np.unique(np.linspace(0, grid.size - 1, POINTS).round().astype(int))]
     values = np.stack([np.interp(grid, x, y) for x, y in kept])
-    deviation = values.std(axis=0, ddof=1) if len(kept) > 1 else np.zeros(grid.size)
+    spread = np.log(np.maximum(values, np.finfo(np.float64).tiny)) if log else values
+    deviation = spread.std(axis=0, ddof=1) if len(kept) > 1 else np.zeros(grid.size)
     return grid, values.mean(axis=0), deviation
 
 
 def learning_view(
-    histories: Sequence[History], measure: Measure, *, axis: str, label: Label = str
+    histories: Sequence[History],
+    measure: Measure,
+    *,
+    axis: str,
+    label: Label = str,
+    horizon: float | None = None,
 ) -> View:
     """One measure against ``rounds`` or ``time``; losses on a logarithmic scale where they can be."""
+    log = measure == LOSS and all(bool((run.test_loss > 0).all()) for run in histories)
     series = []
-    for strategy in strategies(histories):
-        runs = [history for history in histories if history.strategy == strategy]
-        grid, mean, deviation = mean_and_deviation(runs, measure.name, axis=axis)
+    for strategy, runs in by_strategy(histories).items():
+        shown = [run for run in finished(runs) if _has(run, measure)] or [
+            run for run in runs if _has(run, measure)
+        ]
+        grid, mean, deviation = mean_and_deviation(
+            shown, measure.name, axis=axis, horizon=horizon, log=log
+        )
         low, high = mean - deviation, mean + deviation
-        if measure == LOSS:
-            low = np.maximum(low, mean / 10.0)
-        banded = len(runs) > 1
+        if log:
+            low, high = mean * np.exp(-deviation), mean * np.exp(deviation)
+        banded = len(shown) > 1
         series.append(
             Series(
                 strategy,
@@ -111,27 +123,30 @@ def learning_view(
             )
         )
     real = any(history.clock == "real" for history in histories)
-    x_label = "seconds" if axis == "time" and real else _AXES[axis]
+    time = "time (seconds)" if real else "time (virtual units)"
     return View(
-        x_label,
+        time if axis == "time" else "rounds (completed tasks)",
         measure.label,
         tuple(series),
         metric=measure.name,
         axis=axis,
-        log_y=measure == LOSS and all(bool((run.test_loss > 0).all()) for run in histories),
+        log_y=log,
         percent=measure.percent,
     )
 
 
 def _in_words(histories: Sequence[History], label: Label) -> str:
-    ends = []
     measure = histories[0].measure
-    for strategy in strategies(histories):
-        runs = [history for history in histories if history.strategy == strategy]
-        final = float(np.mean([run.final for run in runs]))
+    sign = -1.0 if measure.higher_is_better else 1.0
+    ends = []
+    for strategy, runs in by_strategy(histories).items():
         rounds = float(np.mean([run.round[-1] for run in runs if run.rows] or [0]))
-        said = f"{label(strategy)} {measure.text(final)} after {rounds:,.0f} rounds"
-        ends.append((-final if measure.higher_is_better else final, said))
+        mean = float(final(runs, measure).mean)
+        text = f"{label(strategy)} {final_text(runs, measure)} after {rounds:,.0f} rounds"
+        ends.append((sign * mean if np.isfinite(mean) else np.inf, text))
     ends.sort(key=lambda pair: pair[0])
-    name = measure.label[0].upper() + measure.label[1:]
-    return f"{name} at the end, best first: " + "; ".join(text for _, text in ends) + "."
+    return (
+        f"{measure.label.capitalize()} at the end, best first: "
+        + "; ".join(text for _, text in ends)
+        + "."
+    )

@@ -12,7 +12,8 @@ from sojourn.errors import InvalidFile
 from sojourn.report.palette import Ink
 from sojourn.types import FloatArray
 
-Kind = Literal["line", "points", "bars"]
+Kind = Literal["line", "track", "points", "bars"]
+"""A curve, a curve through marked points, points alone, bars."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +191,25 @@ def spread(positions: list[float], gap: float) -> list[float]:
     for members, centre in groups:
         for rank, i in enumerate(members):
             placed[i] = centre + gap * (rank - (len(members) - 1) / 2)
+    return placed
+
+
+def inside(positions: list[float], gap: float, height: float) -> list[float]:
+    """Positions ``gap`` apart pushed together where they leave the span from 0 to ``height``.
+
+    >>> inside([2.0, 30.0, 45.0], 10.0, 40.0)
+    [5.0, 25.0, 35.0]
+    """
+    placed = list(positions)
+    order = sorted(range(len(placed)), key=lambda i: placed[i])
+    most = height - gap / 2
+    for i in reversed(order):
+        placed[i] = min(placed[i], most)
+        most = placed[i] - gap
+    least = gap / 2
+    for i in order:
+        placed[i] = max(placed[i], least)
+        least = placed[i] + gap
     return placed
 
 

@@ -1,53 +1,97 @@
 """The fleet of a run, where its strategies send tasks, and what theory said beside what happened."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from sojourn.estimate import Estimate
 from sojourn.jackson import analyze
-from sojourn.network import Network
+from sojourn.network import Fleet, Network
 from sojourn.report.figure import Figure, Series, Table, View
+from sojourn.report.outcomes import by_strategy
+from sojourn.report.palette import inks
 from sojourn.report.sections import Section, seen_staleness
 from sojourn.runfolder import Run
 from sojourn.types import FloatArray, IntArray
 
 FEW_CLASSES = 6
+BESIDE = 0.05
+"""How far right of the theory a simulation is drawn, so that both are seen."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a simulation with the start and the length of the run says, over some seeds."""
+
+    throughput: Estimate
+    staleness: Estimate
 
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """What a simulation of each strategy's network said, to be drawn beside theory.
+    """What simulations of the strategies said, to be drawn beside theory and beside the run.
 
     ``staleness`` is the mean over the tasks sent to the clients of each distinct service rate,
-    slowest first (see `classes_by_rate`).
+    slowest first (see `classes_by_rate`), in ``rounds`` rounds from a stationary start. ``shares``
+    tell which part of all tasks each client of ``fleet`` gets in the long run, also where no routing
+    decides.
     """
 
     rounds: int
     staleness: Mapping[str, FloatArray]
+    predicted: Mapping[str, Predicted] = field(default_factory=dict)
+    shares: Mapping[str, FloatArray] = field(default_factory=dict)
+    fleet: Fleet | None = None
 
 
 def fleet_section(run: Run, index: int, simulated: Simulated | None = None) -> Section:
     """Who the clients are, who is sent how much, and theory against what was seen."""
     networks = run.networks
-    fleet = next(iter(networks.values())).fleet
+    fleets = [network.fleet for network in networks.values()]
+    if simulated is not None and simulated.fleet is not None:
+        fleets.insert(0, simulated.fleet)
+    fleet = fleets[0]
+    names = names_by_rate(fleets)
+    slow, fast = fleet.service_rates.min(), fleet.service_rates.max()
     lead = (
-        f"{fleet.size} clients, from {fleet.service_rates.min():.4g} to "
-        f"{fleet.service_rates.max():.4g} tasks per unit of time."
+        f"{fleet.size} clients, which finish from {slow:.4g} to {fast:.4g} tasks per unit of time."
     )
+    given = {} if simulated is None else dict(simulated.shares)
+    given |= {name: network.client_routing for name, network in networks.items()}
+    ordered = [name for name in by_strategy(run.histories) if name in given]
+    figures = [
+        routing_figure(f"routing-{index}", fleet, {name: given[name] for name in ordered}, names)
+    ]
+    tables = [seen_table(run, simulated)]
+    if networks:
+        figures.append(staleness_figure(f"staleness-{index}", networks, simulated, names))
+        tables.insert(0, plans_table(networks, names))
     return Section(
         anchor=f"fleet-{index}",
-        title="The fleet, the routings, theory against what was seen",
+        title="The fleet, where tasks go, theory against what was seen",
         kicker=run.name,
         lead=lead,
-        figures=(
-            routing_figure(f"routing-{index}", networks),
-            staleness_figure(f"staleness-{index}", networks, simulated),
+        figures=tuple(
+            replace(figure, palette=inks(by_strategy(run.histories))) for figure in figures
         ),
-        tables=(plans_table(networks), seen_table(networks, run)),
+        tables=tuple(tables),
     )
+
+
+def names_by_rate(fleets: Iterable[Fleet]) -> dict[float, str]:
+    """What to call the clients of each service rate: the names of their classes, if they have any."""
+    found: dict[float, list[str]] = {}
+    for fleet in fleets:
+        for k, rate in enumerate(fleet.service_rates.tolist()):
+            own = found.setdefault(rate, [])
+            name = "" if fleet.names is None else fleet.names[k]
+            if name and name not in own:
+                own.append(name)
+        if all(found.values()):
+            break
+    return {rate: ", ".join(own) or f"rate {rate:.3g}" for rate, own in sorted(found.items())}
 
 
 def classes_by_rate(network: Network) -> tuple[FloatArray, IntArray]:
@@ -56,66 +100,75 @@ def classes_by_rate(network: Network) -> tuple[FloatArray, IntArray]:
     return rates, np.asarray(where, dtype=np.int64)
 
 
-def shares(network: Network) -> tuple[FloatArray, FloatArray]:
-    """Distinct service rates, rising, and the share of all tasks that clients of each receive."""
-    rates, where = classes_by_rate(network)
-    return rates, sums(where, network.fleet.counts * network.routing)
+def routing_figure(
+    name: str, fleet: Fleet, shares: Mapping[str, FloatArray], names: Mapping[float, str]
+) -> Figure:
+    """Where tasks go: bars per class of speed, or a curve over clients when there are many.
 
-
-def routing_figure(name: str, networks: Mapping[str, Network]) -> Figure:
-    """Where tasks go: bars per class of speed, or a curve over clients when there are many."""
-    first = next(iter(networks.values()))
-    rates, _ = shares(first)
-    words = []
-    for strategy, network in networks.items():
-        slowest = shares(network)[1][0]
-        words.append(f"{strategy} {slowest:.1%}")
+    ``shares`` are parts of all tasks for every client.
+    """
+    rates, where = np.unique(fleet.expand(fleet.service_rates), return_inverse=True)
+    by_rate = {strategy: sums(where, own, rates.size) for strategy, own in shares.items()}
+    words = [f"{strategy} {own[0]:.1%}" for strategy, own in by_rate.items()]
     alt = "Share of all tasks sent to the slowest clients: " + "; ".join(words) + "."
     if rates.size <= FEW_CLASSES:
         series = tuple(
-            Series(strategy, np.arange(rates.size), shares(network)[1], kind="bars")
-            for strategy, network in networks.items()
+            Series(strategy, np.arange(rates.size), own, kind="bars")
+            for strategy, own in by_rate.items()
         )
-        categories = tuple(f"rate {rate:.3g}" for rate in rates)
-        view = View("clients", "share of tasks", series, percent=True, categories=categories)
+        view = View(
+            "clients",
+            "share of all tasks",
+            series,
+            percent=True,
+            categories=tuple(names[rate] for rate in rates.tolist()),
+        )
     else:
         series = tuple(
-            Series(strategy, np.arange(1, network.size + 1), np.sort(network.client_routing)[::-1])
-            for strategy, network in networks.items()
+            Series(strategy, np.arange(1, own.size + 1), np.sort(own)[::-1])
+            for strategy, own in shares.items()
         )
-        view = View("client, most tasks first", "probability", series, log_y=True)
+        view = View("client, most tasks first", "share of all tasks", series, log_y=True)
     return Figure(name, "Where tasks go", alt, (view,))
 
 
 def staleness_figure(
-    name: str, networks: Mapping[str, Network], simulated: Simulated | None
+    name: str,
+    networks: Mapping[str, Network],
+    simulated: Simulated | None,
+    names: Mapping[float, str],
 ) -> Figure:
-    """Rounds that a task waits, per class of speed: exact theory as bars, simulation as points."""
+    """Rounds that a task waits, per class of speed: exact theory, and a simulation beside it."""
     series = []
     alt = []
     rates: FloatArray = np.empty(0)
+    places, seen = [], []
     for k, (strategy, network) in enumerate(networks.items()):
         rates, theory = staleness_by_rate(network)
-        place = np.arange(rates.size, dtype=np.float64)
-        series.append(Series(strategy, place, theory, kind="bars", label=strategy))
+        shift = (k - (len(networks) - 1) / 2) * 0.72 / len(networks)
+        place = np.arange(rates.size) + shift
+        series.append(Series(strategy, place, theory, kind="points"))
         if simulated is not None:
-            shift = (k - (len(networks) - 1) / 2) * 0.72 / len(networks)
-            seen = simulated.staleness[strategy]
-            series.append(Series("simulation", place + shift, seen, kind="points"))
+            places.append(place + BESIDE)
+            seen.append(simulated.staleness[strategy])
         alt.append(
             f"{strategy} {theory[0]:,.0f} for the slowest, {theory[-1]:,.0f} for the fastest"
         )
+    if seen:
+        series.append(
+            Series("simulation", np.concatenate(places), np.concatenate(seen), kind="points")
+        )
     view = View(
         "clients",
-        "rounds a task waits",
+        "staleness of their gradients, rounds",
         tuple(series),
         log_y=True,
-        categories=tuple(f"rate {rate:.3g}" for rate in rates),
+        categories=tuple(names[rate] for rate in rates.tolist()),
     )
-    caption = "Bars: exact steady state."
+    caption = "Symbols: exact steady state."
     if simulated is not None:
         caption += (
-            f" Diamonds: one simulation of {simulated.rounds:,} rounds from a stationary start."
+            f" Crosses: one simulation of {simulated.rounds:,} rounds from a stationary start."
         )
     words = "Mean staleness in rounds by theory: " + "; ".join(alt) + "."
     title = "Staleness: theory" + ("" if simulated is None else " and simulation")
@@ -129,53 +182,65 @@ def staleness_by_rate(network: Network) -> tuple[FloatArray, FloatArray]:
     return rates, sums(where, weight * analyze(network).staleness) / sums(where, weight)
 
 
-def plans_table(networks: Mapping[str, Network]) -> Table:
+def plans_table(networks: Mapping[str, Network], names: Mapping[float, str]) -> Table:
     """Per class of speed: how many clients, and the probability of each under every strategy."""
     first = next(iter(networks.values()))
     rates, where = classes_by_rate(first)
     counts = np.bincount(where, weights=first.fleet.counts)
     rows = []
-    for k, rate in enumerate(rates):
-        row = [f"{rate:.4g}", f"{counts[k]:.0f}"]
+    for k, rate in enumerate(rates.tolist()):
+        row = [names[rate], f"{rate:.4g}", f"{counts[k]:.0f}"]
         for network in networks.values():
             chosen = network.routing[network.fleet.service_rates == rate]
             low, high = float(chosen.min()), float(chosen.max())
             row.append(f"{low:.4g}" if high <= low * 1.0001 else f"{low:.4g} to {high:.4g}")
         rows.append(tuple(row))
-    columns = ("service rate", "clients", *networks)
+    columns = ("clients", "tasks per unit of time", "how many", *networks)
     return Table(columns, tuple(rows), title="Probability of each client")
 
 
-def seen_table(networks: Mapping[str, Network], run: Run) -> Table:
-    """Throughput and staleness: the steady state of theory beside what the run saw."""
+def seen_table(run: Run, simulated: Simulated | None = None) -> Table:
+    """Throughput and staleness: what was predicted for this run, what it saw, and the steady state."""
+    predicted = {} if simulated is None else simulated.predicted
     rows = []
-    for strategy, network in networks.items():
-        runs = [history for history in run.histories if history.strategy == strategy]
-        speeds = [float(h.round[-1] / h.time[-1]) for h in runs if h.rows and h.time[-1] > 0]
+    for strategy, runs in by_strategy(run.histories).items():
+        network = run.networks.get(strategy)
+        if network is None and strategy not in predicted:
+            continue
+        spans = [max(float(h.time[-1]), run.horizon or 0.0) for h in runs if h.rows]
+        ends = [int(h.round[-1]) for h in runs if h.rows]
+        speeds = [end / span for end, span in zip(ends, spans, strict=True) if span > 0]
         waits = [wait for h in runs if math.isfinite(wait := seen_staleness(h))]
+        every_task_counts = all(h.rows and h.updates[-1] == h.round[-1] for h in runs)
+        before = predicted.get(strategy)
         rows.append(
             (
                 strategy,
-                str(network.concurrency),
-                f"{analyze(network).throughput:.4g}",
+                "–" if before is None else f"{before.throughput:.3g}",
                 _seen(speeds),
-                str(network.concurrency - 1),
+                "–" if network is None else f"{analyze(network).throughput:.3g}",
+                "–" if before is None or not every_task_counts else f"{before.staleness:.3g}",
                 _seen(waits),
+                "–" if network is None else str(network.concurrency - 1),
             )
         )
     return Table(
         (
             "strategy",
-            "tasks in flight",
-            "rounds per time, theory",
+            "rounds per unit of time, predicted for this run",
             "seen",
-            "mean staleness, theory",
+            "in steady state",
+            "mean staleness in updates, predicted for this run",
             "seen in completed tasks",
+            "in steady state ",
         ),
         tuple(rows),
-        title="Theory against this run",
-        note="Theory is the steady state; a run begins with fresh tasks spread over the clients and "
-        "ends while some are still waiting, so short runs are faster and less stale.",
+        title="Predicted and seen",
+        note="Predicted for this run: simulated with its start and its length, and other seeds. The "
+        "steady state is what a long run comes to; a run begins with fresh tasks spread over the "
+        "clients and ends while some are still waiting, so short runs are faster and less stale. "
+        "Where a rule gathers several gradients for an update, staleness is counted in updates and "
+        "not predicted here.",
     )
 
 
@@ -185,4 +250,4 @@ def sums(groups: IntArray, values: FloatArray | IntArray, size: int = 0) -> Floa
 
 
 def _seen(values: list[float]) -> str:
-    return f"{Estimate.from_samples(values):.4g}" if values else "–"
+    return f"{Estimate.from_samples(values):.3g}" if values else "–"

@@ -76,7 +76,7 @@ def labels_of(view: View, place: Place, within: Box) -> list[Label]:
         if series.kind == "points"
         for k, text in enumerate(series.text)
     ]
-    lines = [_densely(place(s.x, s.y)) for s in view.series if s.kind == "line"]
+    lines = [_densely(place(s.x, s.y)) for s in view.series if s.kind in ("line", "track")]
     points = [place(s.x, s.y) for s in view.series if s.kind == "points"]
     obstacles = np.concatenate([*lines, *points]) if lines or points else np.empty((0, 2))
     placed: list[Label] = []

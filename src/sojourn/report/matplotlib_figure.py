@@ -14,12 +14,21 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import PercentFormatter
 
 from sojourn.files import replacing
-from sojourn.report.figure import Figure, Series, View, spread
+from sojourn.report.figure import Figure, Series, View, inside, spread
 from sojourn.report.labels import DISTANCES, Box, labels_of
-from sojourn.report.palette import Ink, inks
+from sojourn.report.palette import DASHES, FAINT, Ink, inks
 from sojourn.types import FloatArray
 
-_DASHES = {"solid": "-", "dash": (0, (5, 2.5)), "dot": (0, (1.4, 1.6))}
+_MARKERS = {
+    "circle": "o",
+    "square": "s",
+    "diamond": "D",
+    "triangle-up": "^",
+    "triangle-down": "v",
+    "cross": "P",
+    "x": "X",
+    "star": "*",
+}
 _STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -122,7 +131,7 @@ def _draw(figure: Figure, view: View, size: tuple[float, float] = _SIZE) -> Canv
             fontsize=11 if size[0] > NARROW else "medium",
             fontweight="bold",
         )
-    if any(series.kind == "line" for series in view.series):
+    if any(series.kind in ("line", "track") for series in view.series):
         _label_ends(canvas, axes, view, ink)
     elif len(view.series) > 1:
         axes.legend(frameon=False, fontsize=9)
@@ -137,13 +146,31 @@ def _draw_series(axes: Axes, series: Series, ink: Ink, bars: list[Series]) -> No
         shift = (bars.index(series) - (len(bars) - 1) / 2) * width
         axes.bar(series.x + shift, series.y, width * 0.92, color=ink.light, label=series.label)
     elif series.kind == "points":
-        axes.plot(series.x, series.y, "D", color=ink.light, markersize=6, label=series.label)
+        axes.plot(
+            series.x,
+            series.y,
+            _MARKERS[ink.marker],
+            color=ink.light,
+            markersize=6,
+            label=series.label,
+        )
     else:
         if series.low is not None and series.high is not None:
             axes.fill_between(
                 series.x, series.low, series.high, color=ink.light, alpha=0.15, linewidth=0
             )
-        axes.plot(series.x, series.y, linestyle=_DASHES[ink.dash], color=ink.light, linewidth=1.8)
+        faint = series.name == FAINT
+        every = 1 if series.kind == "track" else max(1, series.x.size // 8)
+        axes.plot(
+            series.x,
+            series.y,
+            linestyle=(0, DASHES[ink.dash]) if DASHES[ink.dash] else "-",
+            color=ink.light,
+            linewidth=0.8 if faint else 1.8,
+            marker=_MARKERS[ink.marker],
+            markersize=2 if faint else 4.5,
+            markevery=every,
+        )
 
 
 def _label_ends(canvas: Canvas, axes: Axes, view: View, ink: dict[str, Ink]) -> None:
@@ -152,16 +179,17 @@ def _label_ends(canvas: Canvas, axes: Axes, view: View, ink: dict[str, Ink]) -> 
     ends: list[tuple[Series, float]] = []
     for series in view.series:
         good = np.isfinite(series.y) & ((series.y > 0) | (not view.log_y))
-        if series.kind == "line" and good.any():
+        if series.kind in ("line", "track") and series.name != FAINT and good.any():
             point = (float(series.x[good][-1]), float(series.y[good][-1]))
             ends.append((series, float(axes.transData.transform(point)[1])))
     per_point = canvas.dpi / 72.0
-    placed = spread([at for _, at in ends], _LABEL_GAP * per_point)
     bottom, top = axes.bbox.y0, axes.bbox.y1
+    gap = _LABEL_GAP * per_point
+    placed = inside(spread([at - bottom for _, at in ends], gap), gap, top - bottom)
     for (series, _), to in zip(ends, placed, strict=True):
         axes.annotate(
             series.label,
-            (1.0, (to - bottom) / (top - bottom)),
+            (1.0, to / (top - bottom)),
             xycoords="axes fraction",
             xytext=(5, 0),
             textcoords="offset points",

@@ -1,39 +1,59 @@
-"""One colour and dash per strategy, the same in every figure.
+"""One colour, dash and marker per strategy, the same in every figure.
 
 The hues are those of Okabe and Ito, which people with any common colour blindness tell apart,
-darkened for white paper and lightened for a dark screen.
+darkened for white paper and lightened for a dark screen. No two inks of a figure share both dash and
+marker, so that curves are told apart without any colour.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+Dash = Literal["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"]
+Marker = Literal[
+    "circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"
+]
 
 
 @dataclass(frozen=True)
 class Ink:
-    """How one series is drawn: its colour on a light and on a dark page, and its dash."""
+    """How one series is drawn: its colour on a light and on a dark page, its dash, its marker."""
 
     light: str
     dark: str
-    dash: str = "solid"
+    dash: Dash = "solid"
+    marker: Marker = "circle"
 
 
 _INKS = {
-    "uniform": Ink("#6b7280", "#aab2bf"),
-    "balanced": Ink("#b87700", "#f0b63f"),
-    "square-root": Ink("#00806a", "#3fd0a8", "dash"),
-    "plan": Ink("#d04a02", "#ff8e57", "dash"),
-    "simulation": Ink("#111827", "#e8ebf0", "dot"),
+    "uniform": Ink("#6b7280", "#aab2bf", "solid", "circle"),
+    "balanced": Ink("#b87700", "#f0b63f", "dashdot", "square"),
+    "square-root": Ink("#00806a", "#3fd0a8", "dash", "triangle-up"),
+    "plan": Ink("#c23f00", "#ff8e57", "longdash", "diamond"),
+    "simulation": Ink("#111827", "#e8ebf0", "dot", "x"),
+    "dropped": Ink("#8d95a1", "#6c7685", "solid", "circle"),
 }
 _SPARE = (
-    Ink("#0064a4", "#5cb6f2"),
-    Ink("#d04a02", "#ff8e57"),
-    Ink("#00806a", "#3fd0a8"),
-    Ink("#a63d8f", "#ea94d4"),
-    Ink("#b87700", "#f0b63f"),
-    Ink("#6b7280", "#aab2bf"),
-    Ink("#5b4bb7", "#b0a4ff"),
-    Ink("#8a3324", "#e59a8c"),
+    Ink("#0064a4", "#5cb6f2", "solid", "circle"),
+    Ink("#c23f00", "#ff8e57", "dash", "diamond"),
+    Ink("#00806a", "#3fd0a8", "dashdot", "triangle-up"),
+    Ink("#a63d8f", "#ea94d4", "longdash", "square"),
+    Ink("#b87700", "#f0b63f", "dot", "triangle-down"),
+    Ink("#3b3f8f", "#b0a4ff", "longdashdot", "star"),
+    Ink("#6b7280", "#aab2bf", "dash", "cross"),
+    Ink("#7a2414", "#e59a8c", "dashdot", "x"),
 )
+FAINT = "dropped"
+"""The name of what is drawn behind the rest, thin and without a label."""
+DASHES: dict[Dash, tuple[float, ...]] = {
+    "solid": (),
+    "dash": (5.0, 2.5),
+    "dot": (1.4, 1.6),
+    "dashdot": (5.0, 2.0, 1.4, 2.0),
+    "longdash": (8.0, 2.5),
+    "longdashdot": (8.0, 2.0, 1.4, 2.0),
+}
+"""Lengths of strokes and gaps, in units of the line's width."""
 
 
 def inks(names: Iterable[str], palette: Mapping[str, Ink] | None = None) -> dict[str, Ink]:
@@ -45,7 +65,10 @@ def inks(names: Iterable[str], palette: Mapping[str, Ink] | None = None) -> dict
     own = {**_INKS, **(palette or {})}
     wanted = list(dict.fromkeys(names))
     taken = {own[name].light for name in wanted if name in own}
-    free = [ink for ink in _SPARE if ink.light not in taken] or list(_SPARE)
+    worn = {(own[name].dash, own[name].marker) for name in wanted if name in own and name != FAINT}
+    free = [
+        ink for ink in _SPARE if ink.light not in taken and (ink.dash, ink.marker) not in worn
+    ] or list(_SPARE)
     others = [name for name in wanted if name not in own]
     spare = {name: free[i % len(free)] for i, name in enumerate(others)}
     return {name: own.get(name) or spare[name] for name in wanted}

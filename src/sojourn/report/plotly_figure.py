@@ -9,15 +9,25 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from sojourn.report.figure import Figure, Series, View, spread
+from sojourn.report.figure import Figure, Series, View, inside, spread
 from sojourn.report.labels import Box, labels_of
-from sojourn.report.palette import Ink, inks
+from sojourn.report.palette import FAINT, Dash, Ink, inks
 from sojourn.types import FloatArray
 
 HEIGHT = 340
 _TOP, _BOTTOM, _LEFT = 12, 48, 58
 _LABEL_GAP = 15.0
 _USUAL_WIDTH = 560.0
+_PATTERNS: dict[Dash, str] = {
+    "solid": "",
+    "dash": "/",
+    "dot": ".",
+    "dashdot": "\\",
+    "longdash": "x",
+    "longdashdot": "+",
+}
+_MARKERS = 8
+"""Markers on a curve: enough to tell it by, few enough to see it."""
 
 
 def plotly_views(figure: Figure) -> list[dict[str, Any]]:
@@ -42,7 +52,7 @@ def _plotly_view(view: View, palette: Mapping[str, Ink]) -> dict[str, Any]:
         height=HEIGHT,
         margin={"l": _LEFT, "r": 14, "t": _TOP, "b": _BOTTOM},
         showlegend=False,
-        hovermode="closest" if view.categories else "x",
+        hovermode="closest" if view.categories else "x unified",
         barmode="group",
         bargap=0.28,
         xaxis=_x_axis(view),
@@ -78,6 +88,7 @@ def _log_ticks(low: float, high: float) -> dict[str, Any]:
 
 def _x_axis(view: View) -> dict[str, Any]:
     axis: dict[str, Any] = {
+        "hoverformat": ",.3~r",
         "title": {"text": view.x_label, "standoff": 8},
         "type": "log" if view.log_x else "linear",
         "automargin": False,
@@ -126,7 +137,7 @@ def _traces(
     series: Series, ink: Ink, view: View, label_sides: list[str]
 ) -> list[go.Scatter | go.Bar]:
     meta = {"light": ink.light, "dark": ink.dark, "strategy": series.name, "band": False}
-    number = ".1%" if view.percent else ".4~g"
+    number = ".1%" if view.percent else ".3~g"
     if series.kind == "bars":
         return [
             go.Bar(
@@ -134,6 +145,14 @@ def _traces(
                 y=_small(series.y),
                 name=series.label,
                 meta=meta,
+                marker={
+                    "pattern": {
+                        "shape": _PATTERNS[ink.dash],
+                        "fillmode": "overlay",
+                        "solidity": 0.2,
+                        "size": 6,
+                    }
+                },
                 hovertemplate=f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
             )
         ]
@@ -147,7 +166,7 @@ def _traces(
                 textposition=label_sides or None,
                 name=series.label,
                 meta=meta,
-                marker={"size": 10, "symbol": "diamond"},
+                marker={"size": 10, "symbol": ink.marker},
                 cliponaxis=False,
                 hovertemplate=f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
             )
@@ -173,11 +192,19 @@ def _traces(
         go.Scatter(
             x=_small(series.x),
             y=_small(series.y),
-            mode="lines",
-            line={"width": 2.2, "dash": ink.dash},
+            mode="lines+markers",
+            line={"width": 1.2 if series.name == FAINT else 2.2, "dash": ink.dash},
+            marker={
+                "size": 4 if series.name == FAINT else 7,
+                "symbol": ink.marker,
+                "maxdisplayed": 0 if series.kind == "track" else _MARKERS,
+            },
+            hoverinfo="skip" if series.name == FAINT else None,
             name=series.label,
             meta=meta,
-            hovertemplate=f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
+            hovertemplate=None
+            if series.name == FAINT
+            else f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
         )
     )
     return traces
@@ -192,14 +219,14 @@ def _end_labels(view: View, ink: dict[str, Ink], low: float, high: float) -> lis
     ends: list[tuple[Series, float]] = []
     for series in view.series:
         good = np.isfinite(series.y) & ((series.y > 0) | (not view.log_y))
-        if series.kind == "line" and good.any():
+        if series.kind in ("line", "track") and series.name != FAINT and good.any():
             last = float(series.y[good][-1])
             ends.append((series, float(np.log10(last)) if view.log_y else last))
     if len(ends) < 2:
         return []
     scale = (HEIGHT - _TOP - _BOTTOM) / (high - low)
     positions = [(end - low) * scale for _, end in ends]
-    placed = spread(positions, _LABEL_GAP)
+    placed = inside(spread(positions, _LABEL_GAP), _LABEL_GAP, HEIGHT - _TOP - _BOTTOM)
     return [
         {
             "name": series.name,

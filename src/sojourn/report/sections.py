@@ -8,8 +8,18 @@ from typing import Any
 
 from sojourn.estimate import Estimate
 from sojourn.history import History
-from sojourn.report.curves import Label, learning_figure, strategies
+from sojourn.measure import ACCURACY
+from sojourn.report.curves import Label, learning_figure, measures_of
 from sojourn.report.figure import Figure, Table
+from sojourn.report.outcomes import by_strategy, final_text, finished, time_text
+from sojourn.report.tuned import (
+    confirmed_table,
+    race_figure,
+    rungs_table,
+    tried_table,
+    tuned_verdict,
+)
+from sojourn.report.verdict import Tile, verdict_of
 from sojourn.runfolder import Run
 
 LAST = 0.1
@@ -17,21 +27,38 @@ LAST = 0.1
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page, below its title: words, statements, figures, tables.
+    """One part of the page, below its title: words, tiles, statements, figures, drawings, tables.
 
-    ``heading`` stands above the first column of the ``sayings``: who says them.
+    ``finding`` is what the part says, before anything else; ``opening`` tables stand before the
+    figures. ``heading`` stands above the first column of the ``sayings``: who says them.
     """
 
     anchor: str
     title: str
     kicker: str = ""
     verdict: str = ""
+    finding: str = ""
+    tiles: tuple[Tile, ...] = ()
     lead: str = ""
     notes: tuple[str, ...] = ()
     heading: str = ""
     sayings: tuple["Saying", ...] = ()
+    opening: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
+    drawings: tuple["Drawing", ...] = ()
     tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture that is ready: SVG whose colours the page's style decides."""
+
+    name: str
+    title: str
+    alt: str
+    svg: str
+    file: str
+    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,25 +107,51 @@ class Overview:
         return Counter(entry.verdict for entry in self.entries)
 
 
-def run_section(run: Run, index: int) -> Section:
-    """A training or deployment run: curves, and the numbers behind them."""
+def run_section(run: Run, index: int, notes: Sequence[str] = ()) -> Section:
+    """A training, tuning or deployment run: its verdict, curves, and the numbers behind them."""
     real = any(history.clock == "real" for history in run.histories)
     seeds = len({history.seed for history in run.histories})
+    number = len(by_strategy(run.histories))
     lead = (
-        f"{len(strategies(run.histories))} strategies, {seeds} seed{'s' if seeds > 1 else ''} each, "
-        f"in {'real' if real else 'virtual'} time."
+        f"{number} strateg{'ies' if number > 1 else 'y'}, {seeds} seed{'s' if seeds > 1 else ''} "
+        f"each, in {'real' if real else 'virtual'} time."
     )
     if seeds > 1:
-        lead += " Lines are means, bands one standard deviation over seeds."
-    figure = learning_figure(f"learning-{index}", "How learning went", run.histories)
+        lead += (
+            " Lines are means, bands one standard deviation over seeds (of the logarithm, where the "
+            "axis is logarithmic); strategies are compared seed by seed, at 95 %."
+        )
+    verdict = tuned_verdict(run) if run.tuning else verdict_of(run.histories, run.targets)
+    figure = learning_figure(
+        f"learning-{index}", "How learning went", run.histories, horizon=run.horizon
+    )
     return Section(
         anchor=f"run-{index}",
         title=run.name,
-        kicker="Run",
+        kicker="Tuning" if run.tuning else "Run",
+        finding=verdict.sentence,
+        tiles=verdict.tiles,
         lead=lead,
-        notes=tuple(_divergences(run.histories)),
+        notes=(*_divergences(run.histories), *notes),
+        opening=(confirmed_table(run),) if run.tuning else (),
         figures=(replace(figure, wide=True),),
         tables=(results_table(run.histories, run.targets),),
+    )
+
+
+def race_section(run: Run, index: int) -> Section:
+    """The race behind a tuning's answer: who went on, what it cost, what was tried."""
+    tuning = run.tuning
+    seconds = f" in {tuning['seconds']:,.0f} s" if "seconds" in tuning else ""
+    return Section(
+        anchor=f"race-{index}",
+        title="The race",
+        kicker=run.name,
+        lead=f"Every strategy at every learning rate began; pilots on held-out data decided who "
+        f"went on. That took {tuning['gradients']:,} gradients{seconds}, confirmation included in "
+        "the seconds. The test set was looked at only after it.",
+        figures=(race_figure(f"race-{index}", tuning),),
+        tables=(rungs_table(tuning), tried_table(tuning)),
     )
 
 
@@ -110,44 +163,44 @@ def results_table(
     settled: bool = False,
     label: Label = str,
 ) -> Table:
-    """What runs are judged by, at the end and on average, throughput, staleness, times to targets.
+    """What strategies end at and are on average, what they did, and times to targets, over seeds.
 
-    The mean is taken along ``axis``. With ``settled`` the end is the last tenth of the run.
+    The mean is taken along ``axis``. With ``settled`` the final accuracy is that of the last tenth
+    of the run. Runs that diverged are left out of the means.
     """
     measure = histories[0].measure
-    scale, unit, digits = (100.0, ", %", 1) if measure.percent else (1.0, "", None)
+    unit = "s" if any(history.clock == "real" for history in histories) else "units"
+    percent = 100 if measure.percent else 1
+    sign = ", %" if measure.percent else ""
+    others = [other for other in measures_of(histories) if other not in (measure, ACCURACY)]
     rows = []
-    for strategy in strategies(histories):
-        runs = [history for history in histories if history.strategy == strategy]
+    for strategy, runs in by_strategy(histories).items():
+        good = finished(runs)
+        digits = 1 if measure.percent else 3
+        end = _over(good, lambda run: percent * settled_value(run), digits)
         rows.append(
             (
                 label(strategy),
                 f"{runs[0].learning_rate:g}",
-                _over(
-                    runs, lambda run: scale * (settled_value(run) if settled else run.final), digits
-                ),
-                _over(runs, lambda run: scale * mean_value(run, axis), digits),
-                *(
-                    _over(runs, lambda run, name=name: float(run.values(name)[-1]), None)  # type: ignore[misc]
-                    for name in runs[0].metrics
-                    if name != measure.name
-                ),
-                _over(runs, lambda run: float(run.round[-1]) if run.rows else math.nan, 0),
-                _over(runs, lambda run: float(run.time[-1]) if run.rows else math.nan, 0),
-                _over(runs, seen_staleness),
-                *(_over(runs, lambda run, to=target: run.time_to(to)) for target in targets),  # type: ignore[misc]
+                end if settled else final_text(runs, measure),
+                *(final_text(runs, other) for other in others),
+                _over(good, lambda run: percent * mean_value(run, axis), digits),
+                _over(good, lambda run: float(run.round[-1]), 0),
+                _over(good, lambda run: float(run.time[-1]), 0),
+                _over(good, seen_staleness),
+                *(time_text(runs, target) for target in targets),
             )
         )
     columns = (
         "strategy",
         "learning rate",
-        f"{measure.name} over the last tenth{unit}" if settled else f"final {measure.name}{unit}",
-        f"mean over {axis}{unit}",
-        *(name for name in histories[0].metrics if name != measure.name),
+        f"{measure.name} over the last tenth{sign}" if settled else f"final {measure.label}",
+        *(f"final {other.label}" for other in others),
+        f"mean over {axis}{sign}",
         "rounds",
-        "time",
-        "staleness",
-        *(f"time to {measure.target(target).replace('%', ' %')}" for target in targets),
+        f"time, {unit}",
+        "staleness, updates",
+        *(f"time to {measure.target(target)}, {unit}" for target in targets),
     )
     many = len({history.seed for history in histories}) > 1
     note = "± is one standard error over seeds." if many else ""
@@ -190,12 +243,11 @@ def provenance_rows(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _over(runs: Sequence[History], of: Callable[[History], float], digits: int | None = 1) -> str:
+def _over(runs: Sequence[History], of: Callable[[History], float], digits: int = 1) -> str:
     values = [value for run in runs if math.isfinite(value := of(run))]
     if not values:
         return "–"
-    form = ".4g" if digits is None else f",.{digits}f"
-    text = format(Estimate.from_samples(values), form)
+    text = f"{Estimate.from_samples(values):,.{digits}f}"
     return text if len(values) == len(runs) else f"{text} ({len(values)} of {len(runs)} seeds)"
 
 

@@ -1,25 +1,38 @@
 """From folders to a page: the findings and runs in them, and a simulation beside theory."""
 
 import math
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from sojourn.errors import InvalidFile
-from sojourn.network import Network
+from sojourn.config import Table
+from sojourn.errors import InvalidFile, SojournError
+from sojourn.estimate import Estimate
+from sojourn.inputs import read_fleet
+from sojourn.network import Fleet, Network
 from sojourn.report import Report, Section
-from sojourn.report.fleet import Simulated, classes_by_rate, fleet_section, sums
-from sojourn.report.sections import Case, Entry, Overview, Saying, run_section
+from sojourn.report.fleet import Predicted, Simulated, classes_by_rate, fleet_section, sums
+from sojourn.report.sections import Case, Entry, Overview, Saying, race_section, run_section
+from sojourn.report.timeline import timeline_section
+from sojourn.report.tuned import tuned_verdict
+from sojourn.report.verdict import verdict_of
 from sojourn.reproduce import verdict
 from sojourn.reproduce.palette import PALETTE
 from sojourn.reproduce.verdict import Finding, Outcome, Statement
 from sojourn.runfolder import Run, RunFolder
 from sojourn.simulation.simulate import simulate
+from sojourn.timeline import LOOK_AHEAD, TASKS_EACH, Timeline
+from sojourn.train.experiment.strategy import Strategy, read_strategies
 from sojourn.types import FloatArray
 
 SIMULATED_ROUNDS = 200_000
+PREDICTIONS = 8
+FIRST_SEED = 10_000
+"""Of the predictions, so that they are not the run's own."""
 _DEPTH = 3
 
 
@@ -28,9 +41,7 @@ def report_of(folders: Iterable[str | Path], *, title: str | None = None) -> Rep
     findings, runs = collect(folders)
     sections = [finding_section(finding) for finding in findings]
     for index, run in enumerate(runs, start=1):
-        sections.append(run_section(run, index))
-        if run.networks:
-            sections.append(fleet_section(run, index, simulated(run.networks)))
+        sections += run_sections(run, index)
     origins = {f"Claim {finding.claim}": finding.provenance for finding in findings}
     origins |= {run.name: run.summary.get("provenance", {}) for run in runs}
     return Report(
@@ -41,11 +52,108 @@ def report_of(folders: Iterable[str | Path], *, title: str | None = None) -> Rep
     )
 
 
-def simulated(networks: Mapping[str, Network], seed: int = 0) -> Simulated:
-    """One simulation of every strategy's network from a stationary start."""
+def run_sections(run: Run, index: int) -> list[Section]:
+    """What there is to show of a run: verdict and curves, the race, timelines, fleet and theory."""
+    asked = strategies_of(run)
+    sections = [run_section(run, index, plan_notes(asked))]
+    if run.tuning:
+        sections.append(race_section(run, index))
+    if asked:
+        drawn = timelines(asked, read_fleet(str(run.experiment["fleet"]), run.path))
+        sections.append(timeline_section(index, run.name, drawn))
+    if run.networks or asked:
+        sections.append(fleet_section(run, index, simulated(run, asked)))
+    return sections
+
+
+def strategies_of(run: Run) -> dict[str, Strategy]:
+    """The strategies of a run in virtual time as they were asked for; none where they cannot be told."""
+    if run.path is None or any(history.clock == "real" for history in run.histories):
+        return {}
+    table = Table(run.experiment, run.name)
+    try:
+        fleet = read_fleet(table.take("fleet", str), run.path)
+        common = {
+            "start": table.take("start", (str, list), default="spread"),
+            "paired": table.take("paired", bool, default=False),
+        }
+        found = read_strategies(table, fleet, run.path, common)
+    except SojournError:
+        return {}
+    seen = {history.strategy for history in run.histories}
+    return {strategy.name: strategy for strategy in found if strategy.name in seen}
+
+
+def plan_notes(asked: Mapping[str, Strategy]) -> list[str]:
+    """Where a strategy departs from the plan that it is named after."""
+    notes = []
+    for name, strategy in asked.items():
+        if strategy.plan_text is None:
+            continue
+        planned = tomllib.loads(strategy.plan_text)
+        for what, own in (
+            ("concurrency", float(strategy.network.concurrency)),
+            ("learning-rate", strategy.learning_rates[0]),
+        ):
+            meant = planned.get(what)
+            if len(strategy.learning_rates) == 1 and meant is not None and meant != own:
+                notes.append(
+                    f"{name} was run with {what.replace('-', ' ')} {own:g}, not with its plan's "
+                    f"{meant:g}."
+                )
+    return notes
+
+
+def timelines(asked: Mapping[str, Strategy], fleet: Fleet, seed: int = 0) -> dict[str, Timeline]:
+    """The beginning of every strategy's schedule, over one time for all.
+
+    As long as the fastest strategy needs for some tasks of every client. Strategies that send tasks
+    alike, and differ only in what the server does with them, share one.
+    """
+    until = min(
+        simulate(s.network, s.scenario, rounds=TASKS_EACH * s.network.size, seed=seed).duration
+        for s in asked.values()
+    )
+    alike: dict[str, list[str]] = {}
+    for name, s in asked.items():
+        routed = s.network.to_table() if s.scenario.policy.routes else s.network.concurrency
+        alike.setdefault(repr((routed, s.scenario.to_table())), []).append(name)
+    classes = tuple((fleet.label(k), int(fleet.counts[k])) for k in range(fleet.classes))
+    drawn = {}
+    for names in alike.values():
+        first = asked[names[0]]
+        schedule = simulate(first.network, first.scenario, time=LOOK_AHEAD * until, seed=seed)
+        drawn["; ".join(names)] = replace(schedule.timeline(until), classes=classes)
+    return drawn
+
+
+def simulated(run: Run, asked: Mapping[str, Strategy], seed: int = 0) -> Simulated:
+    """Simulations: from a stationary start for theory's sake, and as the run itself was run."""
+    shares = {name: s.scenario.policy.shares(s.network) for name, s in asked.items()}
     return Simulated(
         SIMULATED_ROUNDS,
-        {name: simulated_staleness(network, seed) for name, network in networks.items()},
+        {name: simulated_staleness(network, seed) for name, network in run.networks.items()},
+        predicted={name: predicted(run, strategy) for name, strategy in asked.items()},
+        shares={name: own for name, own in shares.items() if own is not None},
+        fleet=read_fleet(str(run.experiment["fleet"]), run.path) if asked else None,
+    )
+
+
+def predicted(run: Run, strategy: Strategy) -> Predicted:
+    """Throughput and staleness of completed tasks, simulated with the start and length of the run."""
+    runs = [history for history in run.histories if history.strategy == strategy.name]
+    rounds = max(int(history.round[-1]) for history in runs if history.rows)
+    length: dict[str, Any] = {"rounds": max(1, rounds)}
+    if run.horizon is not None:
+        length = {"time": run.horizon}
+    schedules = [
+        simulate(strategy.network, strategy.scenario, seed=seed, **length)
+        for seed in range(FIRST_SEED, FIRST_SEED + PREDICTIONS)
+    ]
+    some = [schedule for schedule in schedules if schedule.rounds]
+    return Predicted(
+        Estimate.from_samples([schedule.throughput() for schedule in some]),
+        Estimate.from_samples([float(schedule.relative_delay.mean()) for schedule in some]),
     )
 
 
@@ -161,4 +269,8 @@ def _walk(folder: Path, depth: int, findings: list[Finding], runs: list[Run]) ->
 def _title(findings: Sequence[Finding], runs: Sequence[Run]) -> str:
     if findings:
         return "The paper, reproduced"
-    return runs[0].name if len(runs) == 1 else "Sojourn report"
+    if len(runs) > 1:
+        return "Sojourn report"
+    run = runs[0]
+    verdict_on = tuned_verdict(run) if run.tuning else verdict_of(run.histories, run.targets)
+    return verdict_on.headline

@@ -3,10 +3,10 @@
 from sojourn.report.palette import Ink
 
 PALETTE = {
-    "g-optimal": Ink("#a63d8f", "#ea94d4"),
-    "h-optimal": Ink("#0064a4", "#5cb6f2"),
-    "h-printed": Ink("#2a7f9e", "#8fd6ea", "dot"),
-    "paper": Ink("#111827", "#e8ebf0", "dot"),
+    "g-optimal": Ink("#a63d8f", "#ea94d4", "longdash", "square"),
+    "h-optimal": Ink("#0064a4", "#5cb6f2", "longdashdot", "star"),
+    "h-printed": Ink("#2a7f9e", "#8fd6ea", "dot", "triangle-down"),
+    "paper": Ink("#111827", "#e8ebf0", "dot", "cross"),
 }
 _LABELS = {
     "g-optimal": "p*G",

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 from numba import njit
@@ -12,6 +13,7 @@ from sojourn.network import Network
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.storage import ScheduleWriter, read_fields
 from sojourn.simulation.streams import Seed
+from sojourn.timeline import Timeline
 from sojourn.types import FloatArray, IntArray
 
 
@@ -108,6 +110,28 @@ class Schedule:
         np.divide(total, number, out=mean, where=number > 0)
         return mean
 
+    def timeline(self, until: float | None = None) -> Timeline:
+        """Who computes what when, up to the time ``until``; by default some tasks of every client.
+
+        >>> from sojourn.network import built_in_fleet, uniform_routing
+        >>> from sojourn.simulation.simulate import simulate
+        >>> fleet = built_in_fleet("three-clusters")
+        >>> schedule = simulate(Network(fleet, uniform_routing(fleet), 30), rounds=1000, seed=1)
+        >>> schedule.timeline(until=50.0)
+        Timeline(... tasks in 50 units of time, 30 clients busy ...% of it, ... tasks waiting)
+        """
+        return Timeline.from_completions(
+            self.client,
+            self.dispatched,
+            self.time,
+            pending=(self.pending_client, self.pending_dispatched),
+            classes=_whole_classes(self.network),
+            until=until if until is not None or self.rounds else self.duration,
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self.timeline().to_svg()}"
+
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the schedule as a folder of NumPy arrays and ``schedule.json``.
 
@@ -141,6 +165,13 @@ class Schedule:
             raise InvalidInput(
                 f"warm_up must leave at least one of the {self.rounds} rounds; it is {warm_up}"
             )
+
+
+def _whole_classes(network: Network) -> list[tuple[str, int]]:
+    """Names and sizes of the classes, those that a plan split put together again."""
+    counts = np.bincount(network.parents, weights=network.fleet.counts).astype(int)
+    first = [int(np.flatnonzero(network.parents == k)[0]) for k in range(counts.size)]
+    return [(network.fleet.label(k), int(n)) for k, n in zip(first, counts, strict=True)]
 
 
 @njit(cache=True, nogil=True)

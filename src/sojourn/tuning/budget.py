@@ -15,9 +15,8 @@ from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.lockstep import MOST_TOGETHER, Lockstep
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.replay import Replay
-from sojourn.tuning.confirm import LEAST_SEEDS
 from sojourn.tuning.pilots import group_key, schedule_for, validation_problem
-from sojourn.tuning.race import LEAST_FINALISTS, expected_cost
+from sojourn.tuning.race import LEAST_FINALISTS, LEAST_SEEDS, expected_cost
 from sojourn.tuning.setting import Setting
 
 TRIAL_GRADIENTS = 96

@@ -14,6 +14,8 @@ RATES_OF_EACH = (2, 1, 0)
 BASELINE_RATES = (2, 2, 0)
 """The same for baselines, which must be tuned as well as the rest to be beaten."""
 LEAST_FINALISTS = 3
+LEAST_SEEDS, MOST_SEEDS = 3, 6
+"""Fresh seeds on which finalists are compared."""
 MOST_RATES_IN_FINAL = 2
 """Learning rates of one strategy at the last rung: neighbours tell little about each other."""
 SPREAD_OF_SCORE = 0.15

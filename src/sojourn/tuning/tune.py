@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from sojourn.comparison import told_apart
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.files import replacing
@@ -23,9 +24,14 @@ from sojourn.train.experiment.experiment import TARGETS, Experiment
 from sojourn.train.experiment.run import plan_texts, run_all, write_results
 from sojourn.tuning.answer import plan_of, sentence
 from sojourn.tuning.budget import Costs, fitted, measure, parse_duration
-from sojourn.tuning.confirm import LEAST_SEEDS, MOST_SEEDS, told_apart
 from sojourn.tuning.heats import Heats, Race
-from sojourn.tuning.race import LEAST_FINALISTS, SPREAD_OF_SCORE, Candidate
+from sojourn.tuning.race import (
+    LEAST_FINALISTS,
+    LEAST_SEEDS,
+    MOST_SEEDS,
+    SPREAD_OF_SCORE,
+    Candidate,
+)
 from sojourn.tuning.setting import Setting, read_setting
 
 ANSWER = "tune.json"

@@ -4,6 +4,7 @@
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const narrow = window.matchMedia("(max-width: 560px)");
+  const PAPER = 640;
   let printing = false;
 
   function isDark() {
@@ -65,13 +66,15 @@
       : [];
     const longest = Math.max(0, ...layout.annotations.map((note) => note.text.length));
     layout.margin = Object.assign({}, view.layout.margin, { r: longest ? 16 + 7 * longest : 14 });
+    if (printing) layout.width = PAPER;
     return { data: data, layout: layout };
   }
 
   function draw(plot) {
     const section = plot.closest("[data-section]");
     const view = chosenView(section, figures[plot.id]);
-    const drawn = styled(view, hiddenIn(section), !narrow.matches && plot.clientWidth > 380);
+    const wide = printing || (!narrow.matches && plot.clientWidth > 380);
+    const drawn = styled(view, hiddenIn(section), wide);
     return Plotly.react(plot, drawn.data, drawn.layout, { responsive: true, displayModeBar: false }).then(() => {
       plot.dataset.drawn = "true";
       plot.dataset.view = [view.metric, view.axis].filter(Boolean).join(" ");
@@ -112,7 +115,8 @@
 
   function forPrint(now) {
     printing = now;
-    drawAll(plots);
+    root.classList.toggle("dark", isDark());
+    for (const plot of plots) draw(plot);
   }
   window.addEventListener("beforeprint", () => forPrint(true));
   window.addEventListener("afterprint", () => forPrint(false));

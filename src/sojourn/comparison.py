@@ -1,4 +1,4 @@
-"""Fresh seeds: are the best candidates really better, or do they tie?"""
+"""Paired seeds: is one strategy really better than another, or do they tie?"""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import t as student
 
-LEAST_SEEDS, MOST_SEEDS = 3, 6
 LEVEL = 0.05
 """The chance of telling two equal candidates apart, all looks taken together."""
 

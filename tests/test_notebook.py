@@ -1,0 +1,61 @@
+"""What a notebook shows: tables and pictures with the numbers of the values, and nothing unescaped."""
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from sojourn.history import History
+from sojourn.jackson import analyze
+from sojourn.network import Fleet, Network, built_in_fleet, uniform_routing
+from sojourn.notebook import MOST_ROWS, table_html
+from sojourn.optimize import Throughput
+from sojourn.planning import plan
+
+FLEET = built_in_fleet("three-clusters")
+
+
+def shown(value: object) -> str:
+    html: str = value._repr_html_()  # type: ignore[attr-defined]
+    ET.fromstring(f"<div>{html}</div>")
+    assert repr(value)[:20].replace("<", "&lt;") in html
+    return html
+
+
+def test_a_fleet_an_analysis_and_a_plan_are_tables_by_class() -> None:
+    network = Network(FLEET, uniform_routing(FLEET), 30)
+    analysis = analyze(network)
+    for value in (FLEET, analysis, plan(FLEET, Throughput(), concurrency=30)):
+        html = shown(value)
+        assert html.count("<tr>") == 4
+        for name in ("slow", "medium", "fast"):
+            assert f"<td>{name}</td>" in html
+    assert f"{analysis.staleness[0]:.4g}" in shown(analysis)
+
+
+def test_names_are_escaped_and_long_tables_cut() -> None:
+    assert "&lt;b&gt;" in shown(Fleet([1.0, 2.0], names=["<b>", "c"]))
+    html = table_html("t", ["x"], [[str(k)] for k in range(MOST_ROWS + 5)])
+    assert html.count("<td>") == MOST_ROWS
+    assert "and 5 more" in html
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_history_is_a_line_and_a_curve(rows: int) -> None:
+    column = np.arange(rows, dtype=float)
+    history = History(
+        strategy="uniform",
+        seed=0,
+        learning_rate=0.1,
+        clock="virtual",
+        round=np.arange(rows),
+        time=column,
+        test_loss=column,
+        test_accuracy=column / 10,
+        train_loss=column,
+        staleness=column,
+        gradients=np.arange(rows),
+        updates=np.arange(rows),
+    )
+    html = shown(history)
+    assert ("<svg" in html) == (rows > 1)
