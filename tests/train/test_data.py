@@ -12,9 +12,8 @@ import torch
 
 from sojourn.errors import DataNotFound, InvalidFile, InvalidInput, UnknownName
 from sojourn.train.data import sets as data
-from sojourn.train.data.augment import CropAndFlip
 from sojourn.train.data.formats import CifarFile, idx_header, read_binary, read_idx, read_pickled
-from sojourn.train.data.sets import load_dataset
+from sojourn.train.data.sets import CropAndFlip, load_dataset
 
 TRAIN_IMAGES = "train-images-idx3-ubyte.gz"
 

@@ -9,7 +9,7 @@ import sojourn as sj
 from sojourn.history import History
 from sojourn.measure import LOSS
 from sojourn.rules import AsyncSGD
-from sojourn.train.replay.replay import Replay
+from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.state import Position
 
 from .small import small_problem, small_schedule

@@ -5,8 +5,8 @@ import pytest
 
 from sojourn.errors import InvalidInput
 from sojourn.rules import AsyncSGD, FedBuff, GeneralizedAsyncSGD
-from sojourn.train.replay.lockstep import Lockstep
-from sojourn.train.replay.replay import Replay, replay
+from sojourn.train.replay.loop import Replay
+from sojourn.train.replay.replay import Lockstep, replay
 from tests.train.small import small_problem, small_schedule
 
 RATES = (0.01, 0.05, 0.2)

@@ -22,7 +22,8 @@ from sojourn.rules import (
 )
 from sojourn.rules.weighting import task_ordinals
 from sojourn.train import evaluation_spacing
-from sojourn.train.replay.replay import Replay, replay
+from sojourn.train.replay.loop import Replay
+from sojourn.train.replay.replay import replay
 from sojourn.train.replay.state import last_uses, run_end
 from tests.reference.async_sgd import batch_gradient, generalized_async_sgd
 from tests.train.small import perceptron, small_problem, small_schedule

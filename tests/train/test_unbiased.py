@@ -26,7 +26,7 @@ from sojourn.rules import (
 from sojourn.simulation.simulate import simulate
 from sojourn.train import Problem
 from sojourn.train.replay.replay import replay
-from sojourn.train.replay.shares import shares_and_divisors
+from sojourn.train.replay.state import shares_and_divisors
 
 OPTIMA = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0], [4.0, 8.0]])
 ROUTING = np.array([0.55, 0.25, 0.15, 0.05])

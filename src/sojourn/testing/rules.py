@@ -129,8 +129,8 @@ def _replay(rule: Rule) -> Any:
 
     from sojourn.network import Fleet, Network, uniform_routing
     from sojourn.simulation.simulate import simulate
+    from sojourn.train.replay.loop import Replay
     from sojourn.train.replay.problem import Problem
-    from sojourn.train.replay.replay import Replay
 
     fleet = Fleet([1.0, 2.0, 4.0])
     network = Network(fleet, uniform_routing(fleet), CONCURRENCY)

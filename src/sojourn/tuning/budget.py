@@ -12,9 +12,9 @@ from sojourn.train.experiment.cells import ONE_AT_A_TIME, using_threads
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.gradients import stacks_well
-from sojourn.train.replay.lockstep import MOST_TOGETHER, Lockstep
+from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.replay import Replay
+from sojourn.train.replay.replay import MOST_TOGETHER, Lockstep
 from sojourn.tuning.pilots import group_key, schedule_for, validation_problem
 from sojourn.tuning.race import LEAST_FINALISTS, LEAST_SEEDS, expected_cost
 from sojourn.tuning.setting import Setting

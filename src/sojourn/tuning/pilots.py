@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
+from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.simulation.schedule import Schedule
 from sojourn.train.experiment.build import build_problem
@@ -14,9 +16,9 @@ from sojourn.train.experiment.cells import ONE_AT_A_TIME, schedule_of, using_thr
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.gradients import stacks_well
-from sojourn.train.replay.lockstep import Lockstep
+from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.replay import Replay
+from sojourn.train.replay.replay import Lockstep
 from sojourn.train.replay.state import Position
 from sojourn.tuning.race import Candidate
 
@@ -25,6 +27,8 @@ VALIDATION = 0.2
 POINTS = 32
 """Evaluations of a whole run, at times common to all candidates."""
 _VALIDATION_SEED = 0x56414C
+MOST_HELD_OUT = 2000
+"""Samples: beyond that an evaluation costs more than it tells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +95,41 @@ def validation_problem(experiment: Experiment, seed: int) -> Problem:
     )
     if _cache.problem_key != key or _cache.problem is None:
         _cache.problem = _cache.problem_key = None
-        _cache.problem = build_problem(experiment, seed).held_out(VALIDATION, _VALIDATION_SEED)
+        _cache.problem = held_out(build_problem(experiment, seed), VALIDATION)
         _cache.problem_key = key
     return _cache.problem
+
+
+def held_out(problem: Problem, fraction: float) -> Problem:
+    """The same problem judged on samples that its clients give up, instead of the test set.
+
+    Every client gives up ``fraction`` of its samples, as long as it keeps one. The test set is not
+    looked at.
+    """
+    generator = torch.Generator().manual_seed(_VALIDATION_SEED)
+    share = min(fraction, MOST_HELD_OUT / sum(problem.train_sizes))
+    kept, given = [], []
+    for x, y in problem.train_sets:
+        order = torch.randperm(len(y), generator=generator)
+        number = min(len(y) - 1, round(share * len(y)))
+        away, stays = order[:number], order[number:].sort().values
+        kept.append((x[stays], y[stays]))
+        given.append((x[away], y[away]))
+    judged = torch.cat([x for x, _ in given]), torch.cat([y for _, y in given])
+    if not len(judged[1]):
+        raise InvalidInput("no client has samples to spare for validation: there are too few")
+    primary = problem.primary
+    return Problem(
+        problem.trained_model(problem.initial_weights()).train(),
+        kept,
+        judged,
+        problem.loss,
+        batch_size=problem.batch_size,
+        augment=problem.augment,
+        metrics=problem.metrics,
+        primary=None if primary is None else primary.name,
+        higher_is_better=primary is None or primary.higher_is_better,
+    )
 
 
 def schedule_for(experiment: Experiment, strategy: Strategy, seed: int) -> Schedule:

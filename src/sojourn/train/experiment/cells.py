@@ -1,4 +1,4 @@
-"""One run of an experiment: a strategy, a seed and a learning rate; and where it is kept."""
+"""One run of an experiment and where it is kept; and what is found out before any is begun."""
 
 import dataclasses
 import math
@@ -11,19 +11,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.runfolder import RunFolder
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
 from sojourn.tensorfile import write_tensors
-from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.build import SMALL_MODELS, build_problem, parse_model
 from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.models import SMALL_MODELS, parse_model
 from sojourn.train.experiment.strategy import Strategy
-from sojourn.train.replay.checkpoint import Checkpoint
+from sojourn.train.replay.checkpoint import Checkpoint, problem_digest
+from sojourn.train.replay.gradients import LONGEST_TRIAL
+from sojourn.train.replay.leaps import LEAST_ROWS, MOST_ROWS, evaluation_spacing
+from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.replay import replay
-from sojourn.train.replay.spacing import LEAST_ROWS, MOST_ROWS, evaluation_spacing
 from sojourn.types import FloatArray
 
 
@@ -210,3 +212,53 @@ def expected_gradients_of(experiment: Experiment, strategy: Strategy) -> float:
         return max(1.0, theory.throughput * experiment.time)
     short = schedule_of(experiment, strategy, 0, rounds=ROUNDS_OF_A_LOOK)
     return max(1.0, short.throughput() * experiment.time * steps)
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """Whether gradients are computed together, and what identifies a problem of the user's own."""
+
+    batched: bool
+    problem_digest: str | None
+
+
+def preflight(experiment: Experiment) -> Preflight:
+    """Build the problem of the first seed, and settle what is the same for all runs.
+
+    Whatever is wrong with data, model or problem is said here, before anything is written.
+    """
+    seed = experiment.seeds[0]
+    with ONE_AT_A_TIME, using_threads(experiment.threads):
+        problem = build_problem(experiment, seed)
+        for strategy in experiment.strategies:
+            _check_time(experiment, strategy, seed)
+        batched = experiment.batched
+        if batched is None:
+            batched = _together_pays(experiment, problem, seed)
+        own = experiment.problem is not None
+        return Preflight(batched, problem_digest(problem) if own else None)
+
+
+def _check_time(experiment: Experiment, strategy: Strategy, seed: int) -> None:
+    if experiment.time is None:
+        return
+    first = float(schedule_of(experiment, strategy, seed, rounds=1).time[0])
+    if first > experiment.time:
+        raise InvalidInput(
+            f"no task completes within time {experiment.time:g} under '{strategy.name}': with seed "
+            f"{seed} the first takes {first:.3g}. Give a longer 'time'."
+        )
+
+
+def _together_pays(experiment: Experiment, problem: Problem, seed: int) -> bool:
+    """Measured on the first strategy, so that all runs are computed alike, in whatever order."""
+    strategy = experiment.strategies[0]
+    rounds = min(experiment.rounds or LONGEST_TRIAL, LONGEST_TRIAL) + 1
+    replay = Replay(
+        schedule_of(experiment, strategy, seed, rounds=rounds),
+        problem,
+        strategy.rule,
+        learning_rate=strategy.learning_rates[0],
+        seed=seed,
+    )
+    return replay.together_pays()

@@ -15,9 +15,8 @@ import numpy as np
 
 from sojourn.errors import InvalidInput, MissingExtra, SojournError, UnknownName
 from sojourn.history import History
-from sojourn.train.experiment.cells import Cell, keep, run_and_keep, run_cell
+from sojourn.train.experiment.cells import Cell, Preflight, keep, preflight, run_and_keep, run_cell
 from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.preflight import Preflight, preflight
 
 SECONDS_BETWEEN_LOOKS = 0.5
 

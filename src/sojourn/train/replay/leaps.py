@@ -1,13 +1,7 @@
-"""Rows between rows: where a run leaps to a new best, what it was on the way there.
-
-Between two evaluations some versions of the weights are kept. If the second turns out much better
-than the best before, the versions in the middle are evaluated too, until no leap is left or no
-version. So the time at which a target is reached is known as finely in a run that is evaluated
-rarely as in one that is evaluated often. What is kept depends on the schedule alone, so that
-strategies, seeds and targets that come later change nothing.
-"""
+"""When a run is evaluated, and where to look closer: between rows in which it leaps."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +9,30 @@ import numpy as np
 from sojourn.measure import ACCURACY, LOSS, Measure
 from sojourn.train.replay.problem import Measures, Problem
 from sojourn.train.replay.state import Between, Position
+
+LEAST_ROWS, MOST_ROWS = 10, 100
+EVALUATION_SHARE = 0.1
+EVALUATION_COST = 0.5
+
+
+def evaluation_spacing(rounds: int, test_size: int, samples_per_round: int) -> int:
+    """Rounds between evaluations: 10 to 100 of them, as many as cost a tenth of the time at most.
+
+    Ten are made whatever they cost, or a strategy that completes few rounds would hardly be seen;
+    of a run of fewer than ten rounds every round is evaluated. A sample costs at most half as much
+    to evaluate as to compute its gradient. Derived from sizes, not measured, so that it is the same
+    in every run.
+
+    >>> evaluation_spacing(rounds=30_000, test_size=10_000, samples_per_round=128)
+    352
+    >>> evaluation_spacing(rounds=50, test_size=10_000, samples_per_round=128)
+    5
+    """
+    relative_cost = EVALUATION_COST * test_size / samples_per_round
+    affordable = relative_cost * (1 - EVALUATION_SHARE) / EVALUATION_SHARE
+    wanted = max(math.ceil(affordable), math.ceil(rounds / MOST_ROWS))
+    return max(1, min(wanted, rounds // LEAST_ROWS))
+
 
 KEPT = 15
 """Versions between two rows: a leap is seen in sixteenths of the distance."""

@@ -1,8 +1,7 @@
 """What is learned: a model, every client's samples, a test set and a loss."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -11,19 +10,24 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sojourn.checks import check_number
 from sojourn.errors import InvalidInput
-from sojourn.history import RESERVED
 from sojourn.measure import check_primary
-from sojourn.train.replay.accuracy import Count, Counted, accuracy_of
 from sojourn.train.replay.batches import Batches
-from sojourn.train.replay.passes import backward, forward_steps
+from sojourn.train.replay.passes import (
+    Count,
+    Counted,
+    Metric,
+    accuracy_of,
+    backward,
+    check_no_parameter_hooks,
+    checked_metrics,
+    forward_steps,
+    seeded,
+)
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Augment: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
-Metric: TypeAlias = Callable[[Tensor, Tensor], float]
-"""From all outputs on the test set, and its labels, to a number."""
 
 EVALUATION_CHUNK = 1000
 
@@ -84,9 +88,9 @@ class Problem:
         for client, samples in enumerate(train_sets):
             _check_samples(f"the train set of client {client}", samples)
         _check_samples("the test set", test_set)
-        _check_no_parameter_hooks(model)
+        check_no_parameter_hooks(model)
         self._model = copy.deepcopy(model)
-        self.metrics = _checked_metrics(metrics or {})
+        self.metrics = checked_metrics(metrics or {})
         self.primary = (
             None if primary is None else check_primary(primary, self.metrics, higher_is_better)
         )
@@ -166,38 +170,6 @@ class Problem:
         state = self.trained_model(weights).state_dict()
         return {name: tensor.numpy() for name, tensor in state.items()}
 
-    def held_out(self, fraction: float, seed: int, *, most: int = 2000) -> "Problem":
-        """The same problem judged on samples that its clients give up, instead of the test set.
-
-        Every client gives up ``fraction`` of its samples, drawn by ``seed``, as long as it keeps one;
-        at most about ``most`` in all. The test set is not looked at.
-        """
-        check_number("fraction", fraction, above=0.0, most=0.5)
-        generator = torch.Generator().manual_seed(seed)
-        share = min(fraction, most / max(1, sum(self._sizes)))
-        kept: list[Samples] = []
-        given: list[Samples] = []
-        for x, y in self.train_sets:
-            order = torch.randperm(len(y), generator=generator)
-            number = min(len(y) - 1, round(share * len(y)))
-            away, stays = order[:number], order[number:].sort().values
-            kept.append((x[stays], y[stays]))
-            given.append((x[away], y[away]))
-        judged = torch.cat([x for x, _ in given]), torch.cat([y for _, y in given])
-        if not len(judged[1]):
-            raise InvalidInput("no client has samples to spare for validation: there are too few")
-        return Problem(
-            self.trained_model(self._initial).train(),
-            kept,
-            judged,
-            self.loss,
-            batch_size=self.batch_size,
-            augment=self.augment,
-            metrics=self.metrics,
-            primary=None if self.primary is None else self.primary.name,
-            higher_is_better=self.primary is None or self.primary.higher_is_better,
-        )
-
     def batch(self, client: int, number: int, seed: int) -> Samples:
         """Batch ``number`` of ``client``, augmented."""
         batches = self.batches(seed)
@@ -243,7 +215,7 @@ class Problem:
         x, y = self.batch(client, number, seed)
         self._set(weights, training=True)
         if self.stochastic:
-            with _seeded(self.batches(seed).noise(client, number)):
+            with seeded(self.batches(seed).noise(client, number)):
                 loss = self.loss(self._outputs(x), y)
         else:
             loss = self.loss(self._outputs(x), y)
@@ -405,45 +377,6 @@ def local_step(
     if proximal:
         gradient = gradient + proximal * (local - sent)
     return local - learning_rate * gradient
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Inside, torch's own generator starts from ``seed``; afterwards it is as it was.
-
-    Modules such as dropout take no generator of their own.
-    """
-    before = torch.random.get_rng_state()
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.random.set_rng_state(before)
-
-
-def _check_no_parameter_hooks(model: nn.Module) -> None:
-    """A copy of a parameter loses its hooks, so training would silently go without them."""
-    for name, parameter in model.named_parameters():
-        late = getattr(parameter, "_post_accumulate_grad_hooks", None)
-        if parameter._backward_hooks or late:
-            raise InvalidInput(
-                f"the model's parameter '{name}' has a hook, which training would not call: "
-                "gradients are computed on copies, often together. Remove it, and do what it does "
-                'in the loss or in the rule (server = { name = "plain", clip = 1.0 } clips, '
-                "weight-decay decays)."
-            )
-
-
-def _checked_metrics(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    for name, metric in metrics.items():
-        if not name.isidentifier() or name in RESERVED:
-            raise InvalidInput(
-                f"a metric cannot be called {name!r}: take a name like those in Python that no "
-                "column of a history has"
-            )
-        if not callable(metric):
-            raise InvalidInput(f"the metric {name} must be a function (outputs, y) -> number")
-    return dict(metrics)
 
 
 def _check_samples(what: str, samples: Samples) -> None:

@@ -1,15 +1,19 @@
-"""Where a run stands, and what its schedule says in advance about the tasks to come."""
+"""Where a run stands, what its schedule says in advance of the tasks to come, and what updates weigh."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from sojourn.rules import ServerState
-from sojourn.types import IntArray, Vector
+from sojourn.errors import InvalidInput
+from sojourn.rules import Rule, ServerState, Weighting
+from sojourn.types import FloatArray, IntArray, Vector
+
+if TYPE_CHECKING:
+    from sojourn.simulation.schedule import Schedule
 
 
 class Version(NamedTuple):
@@ -137,3 +141,40 @@ def run_end(dispatched: NDArray[np.integer], start: int, limit: int) -> int:
     """
     ahead = dispatched[start : start + limit] > start
     return start + (int(ahead.argmax()) if ahead.any() else ahead.size)
+
+
+def shares_and_divisors(schedule: "Schedule", rule: Rule) -> tuple[FloatArray, FloatArray]:
+    """Share and divisor of every completed task, as of its dispatch: both of shape ``(rounds,)``.
+
+    The long-run share is used where it is known, and otherwise the share in the tasks sent before.
+    Tasks sent at one instant are taken in order of clients.
+    """
+    weighting: Weighting = getattr(rule, "weighting", Weighting())
+    shares = schedule.shares
+    client, n = np.asarray(schedule.client), schedule.network.size
+    if shares is not None:
+        return shares[client], weighting.divisors(shares)[client]
+    clients = np.concatenate([client, schedule.pending_client])
+    dispatched = np.concatenate([schedule.dispatched, schedule.pending_dispatched])
+    order = np.lexsort((clients, dispatched))
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = np.arange(order.size)
+    realised, divisors = weighting.realised(clients[order], n)
+    return realised[place[: client.size]], divisors[place[: client.size]]
+
+
+def relative_weights(client_weights: ArrayLike, clients: int) -> FloatArray:
+    r"""How often the loss of every client counts: :math:`n n_i / N`, of mean 1, shape ``(n,)``.
+
+    What is minimised is then :math:`\sum_i (n_i/N) f_i` instead of :math:`\frac1n \sum_i f_i`.
+
+    >>> relative_weights([1, 3], 2).tolist()
+    [0.5, 1.5]
+    """
+    weights = np.asarray(client_weights, dtype=np.float64)
+    if weights.shape != (clients,) or not np.all(np.isfinite(weights) & (weights > 0)):
+        raise InvalidInput(
+            f"client_weights must be {clients} positive numbers, one per client; they have shape "
+            f"{weights.shape}"
+        )
+    return np.asarray(weights / weights.mean())
