@@ -73,13 +73,17 @@ def raced(setting: Setting, folder: Path, jobs: int) -> Race:
     return Heats(setting, folder, LocalEngine(jobs), Silent()).run()
 
 
-def exhaustive(setting: Setting, rates: dict[int, set[float]]) -> dict[Candidate, list[sj.History]]:
-    """Every candidate to the end on fresh seeds, judged on the test set."""
+def exhaustive(
+    setting: Setting, rates: dict[int, set[float]], folder: Path
+) -> dict[Candidate, list[sj.History]]:
+    """Every candidate to the end on fresh seeds, judged on the test set; kept in ``folder``."""
     experiment = setting.experiment
-    histories: dict[Candidate, list[sj.History]] = {}
+    histories = kept_runs(setting, rates, folder)
     groups: dict[Any, list[Candidate]] = {}
     for i, own in rates.items():
         for rate in sorted(own):
+            if Candidate(i, rate) in histories:
+                continue
             key = group_key(experiment.strategies[i])
             groups.setdefault(key, []).append(Candidate(i, rate))
     for seed in SEEDS:
@@ -97,8 +101,25 @@ def exhaustive(setting: Setting, rates: dict[int, set[float]]) -> dict[Candidate
             places = [run.beginning(together) for run in runs]
             Lockstep(runs).run(places, batched=together)
             for c, run, place in zip(members, runs, places, strict=True):
-                histories.setdefault(c, []).append(run.history(place, "", {}))
+                histories.setdefault(c, []).append(
+                    run.history(place, experiment.strategies[c.strategy].name, {})
+                )
+    sj.History.write(folder / "grid.jsonl", [run for runs in histories.values() for run in runs])
     return histories
+
+
+def kept_runs(
+    setting: Setting, rates: dict[int, set[float]], folder: Path
+) -> dict[Candidate, list[sj.History]]:
+    """What an earlier run of this script has of the grid."""
+    names = [strategy.name for strategy in setting.experiment.strategies]
+    path = folder / "grid.jsonl"
+    found: dict[Candidate, list[sj.History]] = {}
+    for run in sj.History.read(path) if path.exists() else []:
+        candidate = Candidate(names.index(run.strategy), run.learning_rate)
+        if candidate.learning_rate in rates[candidate.strategy]:
+            found.setdefault(candidate, []).append(run)
+    return {c: runs for c, runs in found.items() if len(runs) == len(SEEDS)}
 
 
 def judge(
@@ -166,7 +187,8 @@ def main() -> int:
                 by_time = dataclasses.replace(setting, criterion=Criterion("target", TARGET))
                 timed = raced(by_time, options.work / f"{name}-target", options.jobs)
                 rates = {i: {*final.rates[i], *timed.rates[i]} for i in final.rates}
-                result = judge(setting, final, timed, exhaustive(setting, rates))
+                runs = exhaustive(setting, rates, options.work / f"{name}-final")
+                result = judge(setting, final, timed, runs)
             kept.write_text(json.dumps(result, indent=1) + "\n")
             print(f"{name}: {time.monotonic() - begun:.0f} s")
         results[name] = json.loads(kept.read_text())

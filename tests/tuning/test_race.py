@@ -65,10 +65,20 @@ def test_of_runs_in_which_nothing_happened_the_middle_rate_is_kept():
     assert at_edge(scores, {0: (0.01, 0.1, 1.0)}) == {}
 
 
-def test_the_final_has_three_and_at_most_two_rates_of_one_strategy():
+def test_the_final_has_at_most_three_rates_of_one_strategy():
     scores = {Candidate(0, r): r for r in (0.1, 0.2, 0.3, 0.4)} | {Candidate(1, 0.1): 9.0}
-    left = survivors(scores, 2, entered=8)
-    assert left == [Candidate(0, 0.1), Candidate(0, 0.2), Candidate(1, 0.1)]
+    left = survivors(scores, 2, entered=64)
+    assert left == [*(Candidate(0, r) for r in (0.1, 0.2, 0.3)), Candidate(1, 0.1)]
+
+
+def test_half_of_the_places_go_to_those_that_are_heading_for_the_best():
+    """A small step is behind at half-time and falls faster: extrapolated, it is ahead."""
+    before = {Candidate(k, 0.1): 1.0 for k in range(8)}
+    scores = {c: 0.5 + 0.01 * i for i, c in enumerate(before)}
+    late = Candidate(8, 0.01)
+    before[late], scores[late] = 2.0, 0.7
+    assert late not in survivors(scores, 2, entered=64)
+    assert late in survivors(scores, 2, entered=64, before=before)
 
 
 def test_rates_are_extended_beyond_the_edge_where_the_best_lies():

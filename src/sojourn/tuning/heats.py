@@ -29,7 +29,7 @@ from sojourn.tuning.race import (
 from sojourn.tuning.setting import Setting
 
 RACE = "race.json"
-FINAL_SEEDS = 3
+FINAL_SEEDS = 2
 """Pilot seeds of the last rung."""
 FORMAT = "sojourn race 1"
 
@@ -115,7 +115,9 @@ class Heats:
         if len(race.rungs) == len(RUNGS):
             return []
         scores = race.rungs[-1].scores
-        left = survivors(scores, len(race.rungs) - 1, race.entered, self.setting.baselines)
+        done = len(race.rungs) - 1
+        before = race.rungs[-2].scores if done and self.setting.criterion.kind == "final" else None
+        left = survivors(scores, done, race.entered, self.setting.baselines, before)
         if time.monotonic() > self.deadline:
             left = left[:1]
         return left

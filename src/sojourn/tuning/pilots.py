@@ -22,7 +22,7 @@ from sojourn.train.replay.replay import Lockstep
 from sojourn.train.replay.state import Position
 from sojourn.tuning.race import Candidate
 
-VALIDATION = 0.2
+VALIDATION = 0.15
 """The fraction of the training samples on which pilots are judged."""
 POINTS = 32
 """Evaluations of a whole run, at times common to all candidates."""

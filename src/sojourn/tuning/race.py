@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 RUNGS = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """The fractions of the horizon at which candidates are compared."""
-KEPT = (1 / 4, 1 / 8, 1 / 32)
+KEPT = (1 / 5, 1 / 9, 1 / 16)
 """The fraction of all candidates that goes on, after each rung but the last."""
 RATES_OF_EACH = (2, 1, 0)
 """How many learning rates of every strategy go on besides, so that none is out for starting slowly."""
@@ -16,7 +16,7 @@ BASELINE_RATES = (2, 2, 0)
 LEAST_FINALISTS = 3
 LEAST_SEEDS, MOST_SEEDS = 3, 6
 """Fresh seeds on which finalists are compared."""
-MOST_RATES_IN_FINAL = 2
+MOST_RATES_IN_FINAL = 3
 """Learning rates of one strategy at the last rung: neighbours tell little about each other."""
 SPREAD_OF_SCORE = 0.15
 """The last fraction of a rung over which a score is averaged."""
@@ -35,11 +35,16 @@ Scores = Mapping[Candidate, float]
 
 
 def survivors(
-    scores: Scores, rung: int, entered: int, baselines: Iterable[int] = ()
+    scores: Scores,
+    rung: int,
+    entered: int,
+    baselines: Iterable[int] = (),
+    before: Scores | None = None,
 ) -> list[Candidate]:
     """Who goes on after ``rung`` (from 0), best first, when ``entered`` candidates began the race.
 
-    The best of all, and the best learning rates of every strategy and baseline.
+    The best of all, half of them as they stand and half by where they are heading if the scores of the
+    rung ``before`` are given; and the best learning rates of every strategy and baseline.
 
     >>> scores = {Candidate(s, r): s + r for s in range(2) for r in (0.1, 0.2, 0.4, 0.8)}
     >>> survivors(scores, 1, entered=8)
@@ -49,11 +54,23 @@ def survivors(
     most = max(LEAST_FINALISTS if rung == len(KEPT) - 1 else 1, math.ceil(KEPT[rung] * entered))
     if rung == len(KEPT) - 1:
         ranked = _at_most(ranked, MOST_RATES_IN_FINAL)
-    best = set(ranked[:most])
+    best = set(ranked[: most if before is None else math.ceil(most / 2)])
+    if before is not None:
+        ahead = ranking({c: heading(scores[c], before[c]) for c in ranked})
+        best.update([c for c in ahead if c not in best][: most - len(best)])
     for strategy in {candidate.strategy for candidate in ranked}:
         quota = (BASELINE_RATES if strategy in set(baselines) else RATES_OF_EACH)[rung]
         best.update([c for c in ranked if c.strategy == strategy][:quota])
     return [candidate for candidate in ranked if candidate in best]
+
+
+def heading(score: float, before: float) -> float:
+    """The score at twice the time, if it falls as a power of time: s(2t) = s(t)^2/s(t/2).
+
+    >>> heading(0.5, 1.0)
+    0.25
+    """
+    return score * min(1.0, score / before) if math.isfinite(before) and before > 0 else score
 
 
 def ranking(scores: Scores) -> list[Candidate]:
@@ -92,7 +109,7 @@ def at_edge(scores: Scores, rates: Mapping[int, Sequence[float]]) -> dict[int, s
     return found
 
 
-def expected_cost(entered: int, strategies: int, baselines: int, seeds: int = 3) -> float:
+def expected_cost(entered: int, strategies: int, baselines: int, seeds: int = 2) -> float:
     """About how many whole runs a race among ``entered`` candidates costs.
 
     The last rung is run on ``seeds`` pilot seeds.
