@@ -31,7 +31,7 @@ import sojourn as sj
 from sojourn.rules import Arrival, GeneralizedAsyncSGD, ServerState
 from sojourn.train import Problem
 from sojourn.train.data.sets import load_dataset
-from sojourn.train.experiment.build import build_model
+from sojourn.train.experiment.models import build_model
 
 FLOWER = ("flwr[simulation]==1.41.0", "torch==2.13.0", "numpy")
 CLIENTS, CONCURRENCY = 20, 100

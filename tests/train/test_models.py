@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.train.experiment.build import build_model, initialize
+from sojourn.train.experiment.models import build_model, initialize
 
 
 def built(text, shape=(1, 28, 28), classes=10, seed=1):

@@ -1,10 +1,10 @@
 from . import metrics as metrics
 from .data.partition import make_partition as make_partition
 from .data.sets import load_dataset as load_dataset
-from .experiment.build import build_model as build_model
 from .experiment.experiment import Experiment as Experiment
+from .experiment.models import build_model as build_model
 from .experiment.run import run_experiment as run_experiment
 from .replay.checkpoint import Checkpoint as Checkpoint
-from .replay.leaps import evaluation_spacing as evaluation_spacing
 from .replay.problem import Problem as Problem
+from .replay.state import evaluation_spacing as evaluation_spacing
 from .weights import load_weights as load_weights

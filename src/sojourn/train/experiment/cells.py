@@ -17,15 +17,16 @@ from sojourn.runfolder import RunFolder
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
 from sojourn.tensorfile import write_tensors
-from sojourn.train.experiment.build import SMALL_MODELS, build_problem, parse_model
+from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.models import SMALL_MODELS, parse_model
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.checkpoint import Checkpoint, problem_digest
 from sojourn.train.replay.gradients import LONGEST_TRIAL
-from sojourn.train.replay.leaps import LEAST_ROWS, MOST_ROWS, evaluation_spacing
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.replay import replay
+from sojourn.train.replay.state import LEAST_ROWS, MOST_ROWS, evaluation_spacing
 from sojourn.types import FloatArray
 
 

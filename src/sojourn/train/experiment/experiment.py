@@ -17,7 +17,7 @@ from sojourn.simulation.starts import start_name
 from sojourn.sources import Sources, sources_of
 from sojourn.train.data.partition import parse_partition
 from sojourn.train.data.sets import DATASETS
-from sojourn.train.experiment.build import parse_model
+from sojourn.train.experiment.models import parse_model
 from sojourn.train.experiment.strategy import Strategy, read_strategies, said, strategy_table
 
 FIRST_PILOT_SEED = 1_000_000

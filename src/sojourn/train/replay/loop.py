@@ -25,15 +25,17 @@ from sojourn.train.replay.gradients import (
     Workers,
     stacked_gradients,
 )
-from sojourn.train.replay.leaps import Leaps, evaluation_spacing, measure_of
 from sojourn.train.replay.problem import Measures, Problem
 from sojourn.train.replay.state import (
     Between,
+    Leaps,
     Position,
     Rows,
     Sums,
     Version,
+    evaluation_spacing,
     last_uses,
+    measure_of,
     relative_weights,
     run_end,
     shares_and_divisors,
