@@ -41,7 +41,9 @@ def test_the_template_says_every_setting_and_its_default(tmp_path: Path) -> None
     config = app_config(tmp_path / "app")
     settings = read_settings(config, task_folder(tmp_path / "app"))
     names = {field.name for field in fields(Settings)} - {"network", "rates_known"}
-    assert {key.replace("-", "_") for key in config} == names | {"fleet"}
+    made = {"screens", "quarantine"}
+    of = {"screen", "largest_update", "quarantine_refused", "quarantine_agreement"}
+    assert {key.replace("-", "_") for key in config} == (names - made) | of | {"fleet"}
     least = {key: config[key] for key in ("clients", "updates", "concurrency", "learning-rate")}
     bare = read_settings(least, tmp_path)
     for name in names - {"routing"}:

@@ -8,7 +8,6 @@ from sojourn.estimate import Estimate
 from sojourn.jackson import analyze, covariance
 from sojourn.network import (
     Fleet,
-    FloatArray,
     Network,
     balanced_routing,
     built_in_fleet,
@@ -18,6 +17,7 @@ from sojourn.network import (
 from sojourn.simulation.replicate import replicate
 from sojourn.simulation.simulate import simulate
 from sojourn.simulation.stationary import stationary_state
+from sojourn.types import FloatArray
 from tests.reference.enumeration import states
 
 CLUSTERS = built_in_fleet("three-clusters")

@@ -104,8 +104,10 @@ def test_what_is_finished_is_not_run_again(tmp_path):
 def test_folders_are_not_mixed(tmp_path):
     folder = tmp_path / "out"
     run_experiment(small(tmp_path, rounds=10), folder, LocalEngine())
-    with pytest.raises(InvalidFile, match="made by another experiment: its 'rounds' differs"):
-        run_experiment(small(tmp_path, rounds=11), folder, LocalEngine(), resume=True)
+    with pytest.raises(InvalidFile, match="made by another experiment: its 'batch-size' differs"):
+        run_experiment(
+            small(tmp_path, rounds=10, **{"batch-size": 7}), folder, LocalEngine(), resume=True
+        )
     with pytest.raises(InvalidInput, match=r"exists and is not empty. Give another"):
         run_experiment(small(tmp_path, rounds=10), folder, LocalEngine())
     (folder / "experiment.toml").unlink()
@@ -345,6 +347,9 @@ def test_a_killed_dask_worker_loses_nothing(tmp_path, monkeypatch, cluster):
     run_experiment(experiment, tmp_path / "dask", DaskEngine(address))
     watcher.join()
     assert sorted(worker.poll() is None for worker in workers) == [False, True]
-    assert len(begun.read_text().split()) == 1 + 4 + 1, "a first look, four cells, one twice"
+    # A problem is built twice, to see that it is the same, and once for each seed in a process.
+    builds = begun.read_text().split()
+    assert set(builds) == {str(worker.pid) for worker in workers}
+    assert len(builds) > 2 * len({str(worker.pid) for worker in workers})
     local, dask = ((tmp_path / name / "history.jsonl").read_bytes() for name in ("local", "dask"))
     assert dask == local

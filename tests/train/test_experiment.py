@@ -130,7 +130,7 @@ def test_a_routing_may_be_given_client_by_client(tmp_path):
         ({"data": "mnist"}, "e.toml: unknown data set 'mnist'"),
         ({"partition": "labels(0)"}, "e.toml: partition 'labels"),
         ({"model": "resnet"}, "e.toml: unknown model 'resnet'"),
-        ({"batch-size": 0}, "'batch-size' must be between 1"),
+        ({"batch-size": 0}, "'batch-size' must be at least 1"),
         ({"start": "spred"}, "did you mean 'spread'"),
         ({"learning-rate": None}, "'learning-rate' is missing"),
         ({"learning-rate": -0.1}, "must be positive and finite"),

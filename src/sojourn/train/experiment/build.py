@@ -44,10 +44,14 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
     The partition and the first weights are functions of the seed alone, from streams of their own.
     """
     check_seed(seed)
+    own = None
+    if experiment.problem is not None:  # another object once its file says something else
+        own = load_extension(experiment.problem, "problem", experiment.folder)
     key = (
         *(experiment.data, experiment.data_dir, experiment.partition),
         tuple(_service_rates(experiment).tolist()),
         *(experiment.model, experiment.batch_size, experiment.problem, experiment.folder, seed),
+        own,
         tuple(experiment.extensions.codes().items()),
     )
     if _last.key != key:
@@ -166,7 +170,7 @@ def _seeded(function: Callable[[int, int], Any], clients: int, seed: int) -> Any
     state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     start = _stream(seed, _WEIGHTS)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(start)
+        torch.default_generator.manual_seed(start)
         random.seed(start)
         np.random.set_state(np.random.RandomState(start % 2**32).get_state())  # noqa: NPY002
         try:
