@@ -198,7 +198,7 @@ def test_another_rule_under_the_same_name_is_not_resumed(work):
     run_experiment(asked, work / "out", LocalEngine(), resume=True)
     module.write_text(module.read_text().replace("table.mean(0)", "2 * table.mean(0)"))
     with pytest.raises(
-        InvalidFile, match="'last_gradients.py', which it runs, says something else now"
+        InvalidFile, match=r"'last_gradients.py', which it runs, says something else now"
     ):
         run_experiment(Experiment.read(work / "e.toml"), work / "out", LocalEngine(), resume=True)
 
