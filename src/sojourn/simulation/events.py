@@ -108,6 +108,9 @@ def advance(
     when, who, state = heap.when, heap.who, heap.state
     nobody = np.uint32(following.size - 1)
     head, tail = _index(0), _index(1)
+    # One stream for all is the usual case: its next number is kept at hand.
+    scale, shared = times.scale, times.used.size == 1
+    numbers, at, enough = times.values[0], times.used[0], times.filled[0] - times.least
     written = 0
     ended = short = False
     while written < client_out.size and not short:
@@ -132,8 +135,14 @@ def advance(
         ends[finisher, head] = successor
         vacant = successor == nobody
         if not vacant:
-            replace(heap, now + duration(times, finisher), finisher)
-            short |= short_of(times, finisher)
+            if shared:
+                takes = numbers[_index(at)] * scale[_index(finisher)]
+                at += 1
+                short |= at > enough
+            else:
+                takes = duration(times, finisher)
+                short |= short_of(times, finisher)
+            replace(heap, now + takes, finisher)
         if policy == SYNCHRONOUS:
             pop(heap)
             heap.clock[0] = now
@@ -156,8 +165,14 @@ def advance(
         following[slot] = nobody
         if ends[client, head] == nobody:
             ends[client, head] = slot
-            finish = now + duration(times, client)
-            short |= short_of(times, client)
+            if shared:
+                takes = numbers[_index(at)] * scale[_index(client)]
+                at += 1
+                short |= at > enough
+            else:
+                takes = duration(times, client)
+                short |= short_of(times, client)
+            finish = now + takes
             if vacant:
                 replace(heap, finish, client)
                 vacant = False
@@ -168,6 +183,8 @@ def advance(
         ends[client, tail] = slot
         if vacant:
             pop(heap)
+    if shared and policy != SYNCHRONOUS:
+        times.used[0] = at
     return written, ended
 
 
