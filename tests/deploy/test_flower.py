@@ -217,6 +217,7 @@ def kept_tasks(run: Path) -> list[dict[str, Any]]:
     return tasks
 
 
+@pytest.mark.slow
 def test_nobody_queues_and_duty_cycles_follow_a_slowdown(tmp_path: Path, say: Say) -> None:
     """Two tasks for three clients alike; then one of them takes ten times as long.
 

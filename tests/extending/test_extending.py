@@ -84,7 +84,7 @@ def plan_text(tmp_path_factory):
 @pytest.fixture
 def work(tmp_path, plan_text):
     """A folder with the examples and an experiment; commands run in another."""
-    folder = tmp_path / "work"
+    folder = tmp_path / "source"
     folder.mkdir()
     (tmp_path / "elsewhere").mkdir()
     for example in EXAMPLES:
@@ -148,7 +148,7 @@ def test_killed_resumed_in_processes_and_run_again_from_its_folder(work):
     elsewhere = work.parent / "elsewhere"
     run_experiment(Experiment.read(work / "e.toml"), work / "whole", LocalEngine())
     whole = (work / "whole" / "history.jsonl").read_bytes()
-    killed = started(elsewhere, "train", "../work/e.toml", "--out", "killed")
+    killed = started(elsewhere, "train", "../source/e.toml", "--out", "killed")
     cells = elsewhere / "killed" / "cells"
     end = time.monotonic() + PATIENCE
     while not any(cells.glob("all-three*.checkpoint")):
@@ -158,7 +158,7 @@ def test_killed_resumed_in_processes_and_run_again_from_its_folder(work):
     os.kill(killed.pid, signal.SIGKILL)
     killed.communicate()
     assert not (elsewhere / "killed" / "history.jsonl").exists()
-    again = ["train", "../work/e.toml", "--out", "killed", "--resume", "--jobs", "2"]
+    again = ["train", "../source/e.toml", "--out", "killed", "--resume", "--jobs", "2"]
     sojourn(elsewhere, *again)
     assert (elsewhere / "killed" / "history.jsonl").read_bytes() == whole
     kept = {path.name for path in (elsewhere / "killed" / "extensions").iterdir()}

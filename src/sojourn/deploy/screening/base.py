@@ -1,6 +1,7 @@
 """What a screen sees, what it answers, and what it has to be."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
@@ -63,15 +64,15 @@ class Guard(Protocol):
         """Take up what `record` gave."""
 
 
-class Screen:
+class Screen(ABC):
     """Subclasses are frozen dataclasses whose fields are their knobs."""
 
     name: ClassVar[str]
     needs_reference: ClassVar[bool] = False
 
+    @abstractmethod
     def guard(self, size: int, clients: int, gradient: Gradient | None) -> Guard:
         """The memory for one run with a model of ``size`` weights."""
-        raise NotImplementedError
 
 
 def unusable(update: object, weights: Vector) -> str | None:
