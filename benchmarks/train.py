@@ -104,7 +104,7 @@ def replay(
     rule: GeneralizedAsyncSGD | None = None,
 ) -> sj.History:
     """Train without evaluation, but for the first row and the last."""
-    return replay(
+    return sj.replay(
         schedule,
         problem,
         rule or GeneralizedAsyncSGD(),
@@ -213,26 +213,26 @@ def batching(turns: int, *, quick: bool) -> Iterator[Verdict]:
 
 
 def evaluation() -> Iterator[Verdict]:
-    """The time inside ``Problem.evaluate`` when nothing is said about it."""
+    """The time inside ``Problem.measures`` when nothing is said about it."""
     large = problem_of(SHAPES["28x28"], "mlp", 128, test_size=10_000)
     for name, problem, rounds in (
         ("digits perceptron", digits_problem(), 3000),
         ("28x28 mlp, 10,000 test images", large, 3000),
     ):
         spent = []
-        evaluate = problem.evaluate
+        measures = problem.measures
 
         def timed(
-            weights: object, evaluate: Callable = evaluate, spent: list[float] = spent
-        ) -> tuple[float, float]:
+            weights: object, measures: Callable = measures, spent: list[float] = spent
+        ) -> object:
             begin = time.perf_counter()
-            result = evaluate(weights)
+            result = measures(weights)
             spent.append(time.perf_counter() - begin)
             return result
 
-        problem.evaluate = timed
+        problem.measures = timed
         begin = time.perf_counter()
-        replay(schedule_of(rounds), problem, GeneralizedAsyncSGD(), learning_rate=0.01, seed=1)
+        sj.replay(schedule_of(rounds), problem, GeneralizedAsyncSGD(), learning_rate=0.01, seed=1)
         share = sum(spent) / (time.perf_counter() - begin)
         yield (
             share <= 0.1,

@@ -2,12 +2,16 @@
 
 import contextlib
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Threads that wait for each other crawl where other programs run; children inherit this.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("sojourn", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("sojourn")
