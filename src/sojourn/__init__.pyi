@@ -79,6 +79,7 @@ from .planning import (
     sensitivity as sensitivity,
     time_and_energy as time_and_energy,
 )
+from .planpage import plan_report as plan_report
 from .report import Report as Report
 from .reproduce.pages import report_of as report_of
 from .runfolder import RunFolder as RunFolder

@@ -180,7 +180,7 @@ def timelines_svg(
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="timeline" viewBox="0 0 {whole:g} '
         f'{height:g}" role="img" aria-label="{escape(words)}">',
-        _STYLE if styled else "",
+        STYLE if styled else "",
         f'<rect class="page" width="{whole:g}" height="{height:g}"/>' if styled else "",
     ]
     for k, (title, timeline) in enumerate(panels):
@@ -327,7 +327,8 @@ def _rules(side: int, shades: Sequence[str]) -> str:
     return (
         f".timeline text{{fill:{ink}}}.timeline .axis{{stroke:{line}}}.timeline .page{{fill:{page}}}"
         f".timeline .idle{{fill:{idle}}}.timeline .queue{{fill:{QUEUE[side]}}}"
-        f".timeline .open{{fill:none;stroke:{ink}}}{levels}"
+        f".timeline .open{{fill:none;stroke:{ink}}}.timeline .mark{{fill:{QUEUE[side]};stroke:{page}}}"
+        f".timeline .on{{fill:{ink};stroke:{page}}}{levels}"
     )
 
 
@@ -335,7 +336,9 @@ SHAPES = (
     ".timeline text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}"
     ".timeline .head{font-weight:650;font-size:14px}.timeline .name{text-anchor:end}"
     ".timeline .tick{text-anchor:middle}.timeline .axis{fill:none}.timeline .open{stroke-width:.7}"
-    ".timeline .touch{fill:transparent}"
+    ".timeline .touch{fill:transparent}.timeline .mark{stroke-width:2}"
+    ".timeline .on{font-weight:650;paint-order:stroke;stroke-width:4px;stroke-linejoin:round}"
+    ".timeline .left{text-anchor:end}"
 )
 LIGHT_RULES, DARK_RULES = _rules(0, LIGHT), _rules(1, DARK)
-_STYLE = f"<style>{SHAPES}{LIGHT_RULES}@media (prefers-color-scheme: dark){{{DARK_RULES}}}</style>"
+STYLE = f"<style>{SHAPES}{LIGHT_RULES}@media (prefers-color-scheme: dark){{{DARK_RULES}}}</style>"

@@ -19,7 +19,7 @@ def test_without_constants_queueing_is_measured_against_the_floor(run):
         "floor) at a staleness of 37; the best routing has 1.93 (1.57 times) at 107 (2.9 times)."
     ) in words
     assert "learning rate" not in words
-    assert result.out.splitlines()[-1].startswith("Next: sojourn tune")
+    assert result.error.splitlines()[-1].startswith("Next: sojourn tune")
 
 
 def test_json_without_constants_has_the_same_facts(run):
@@ -40,8 +40,10 @@ def test_before_and_after(run, tmp_path):
     result = run("plan", "three-clusters", *arguments)
     assert result.code == 0
     words = ("uniform", "balanced", "square-root", "never queue", "plan", "Why:", "the floor")
-    for word in (*words, "this plan has", "A proxy, not a guarantee", "Next: sojourn tune"):
+    for word in (*words, "this plan has", "A proxy, not a guarantee"):
         assert word in result.out
+    assert "Next: sojourn tune" in result.error
+    assert "sojourn simulate plan.toml checks the theory" in result.error
     assert sj.Plan.read(tmp_path / "plan.toml").concurrency == 30
 
 
@@ -103,6 +105,18 @@ def test_figure(run, tmp_path):
     result = run("plan", "three-clusters", "--concurrency", "5", "--figure", "frontier.png")
     assert result.code == 0
     assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_page(run, tmp_path):
+    pytest.importorskip("plotly")
+    result = run("plan", "three-clusters", "--page", "plan.html", "--now", "balanced")
+    assert result.code == 0, result.error
+    assert "written: plan.html" in result.out
+    page = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert "What is done now has 1.3 times the noise rate of the plan" in page
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.html"]
+    assert "a page ends in .html" in run("plan", "three-clusters", "--page", "plan.pdf").error
+    assert run("plan", "three-clusters", "--page", "p.html", "--now", "square").code == 2
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from sojourn.constants import LearningConstants
 from sojourn.estimate import Estimate
 from sojourn.history import History
 from sojourn.network import built_in_fleet
-from sojourn.optimize import PerRound
+from sojourn.optimize import NoiseRate, PerRound
 from sojourn.planning import plan
+from sojourn.planpage import plan_report
 from sojourn.report.curves import learning_figure
 from sojourn.report.figure import Figure, Series, Table, View
 from sojourn.reproduce.pages import report_of
@@ -121,6 +122,13 @@ def tuned_folder(run_folder: Path) -> Path:
 @pytest.fixture
 def tuned_page(tuned_folder: Path, tmp_path: Path) -> Path:
     return report_of([tuned_folder]).write(tmp_path / "tuned.html", stills=False)
+
+
+@pytest.fixture(scope="session")
+def plan_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a plan, as ``sojourn plan --page`` writes it."""
+    best = plan(FLEET, NoiseRate())
+    return plan_report(best).write(tmp_path_factory.mktemp("plan") / "plan.html", stills=False)
 
 
 @pytest.fixture

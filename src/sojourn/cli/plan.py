@@ -103,6 +103,16 @@ def plan(
     figure: Annotated[
         Path | None, typer.Option(help="Draw the frontier of throughput and staleness here.")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page here: now against plan, map, frontier, what clients are worth."
+        ),
+    ] = None,
+    now: Annotated[
+        str,
+        typer.Option(help="What the page compares with: uniform, balanced, square-root or a CSV."),
+    ] = "uniform",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Choose who gets which share of the tasks, how many are in flight, and how fast to learn.
@@ -124,6 +134,8 @@ def plan(
         )
     if figure is not None and figure.suffix not in FIGURES:
         raise InvalidInput(f"{figure}: a figure ends in {', '.join(FIGURES)}")
+    if page is not None and page.suffix != ".html":
+        raise InvalidInput(f"{page}: a page ends in .html")
     grouping = None if group is None else group_clients(original, tolerance=group)
     planned = original if grouping is None else grouping.fleet
     with steps("planning") as step:
@@ -180,17 +192,13 @@ def plan(
         _write_clients(original, by_client, clients)
     if figure is not None:
         _draw_frontier(best, figure)
-    for path in (out, clients, figure):
+    if page is not None:
+        _write_page(best, page, now)
+    for path in (out, clients, figure, page):
         if path is not None and not as_json:
             console.print(f"written: {escape(str(path))}")
     if not as_json:
-        say_next(
-            "the same with --out plan.toml, to simulate, train and deploy it"
-            if out is None
-            else f'sojourn simulate {out}; or train with it: strategies = ["{out}", "uniform"]'
-        )
-    if not as_json:
-        console.print(next_step(best, fleet, out))
+        say_next(next_step(fleet, out))
 
 
 class _Options(NamedTuple):
@@ -295,3 +303,13 @@ def _draw_frontier(plan: Plan, path: Path) -> None:
             progress=step,
         )
     save_frontier(curve, path)
+
+
+def _write_page(plan: Plan, path: Path, now: str) -> None:
+    try:
+        from sojourn.planpage import plan_report
+    except ImportError as error:
+        raise MissingExtra(error.name or "plotly", extra="report") from error
+    routing = None if now == "uniform" else read_routing(now, plan.fleet)
+    with steps("writing the page") as step:
+        plan_report(plan, now=routing, step=step).write(path, stills=False)

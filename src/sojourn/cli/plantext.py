@@ -95,12 +95,10 @@ def _cost(plan: Plan, comparison: dict[str, Prediction]) -> str | None:
     )
 
 
-def next_step(plan: Plan, fleet: str, out: Path | None) -> str:
+def next_step(fleet: str, out: Path | None) -> str:
     """The command that follows."""
-    name = escape(fleet)
-    simulate = f"sojourn simulate {escape(str(out))}" if out is not None else None
-    tune = f'sojourn tune EXPERIMENT.toml, with fleet = "{name}" in it, measures who trains best'
-    return f"Next: {tune}" + (f"; {simulate} checks the theory." if simulate else ".")
+    tune = f'sojourn tune EXPERIMENT.toml, with fleet = "{fleet}" in it, measures who trains best'
+    return tune + (f"; sojourn simulate {out} checks the theory" if out is not None else "")
 
 
 def _given(plan: Plan) -> dict[str, Any]:

@@ -191,15 +191,11 @@ def _draw_timeline(
     network: Network, scenario: "Scenario", path: Path, until: float | None, seed: int
 ) -> None:
     from sojourn.report.timeline import save_timelines
-    from sojourn.simulation.simulate import simulate as simulate_network
-    from sojourn.timeline import LOOK_AHEAD, TASKS_EACH
+    from sojourn.simulation.beginnings import beginnings
 
-    if until is None:
-        rounds = TASKS_EACH * network.size
-        until = simulate_network(network, scenario, rounds=rounds, seed=seed).duration
-    schedule = simulate_network(network, scenario, time=LOOK_AHEAD * until, seed=seed)
     title = f"{scenario.policy.name} dispatch, {network.concurrency} tasks in flight"
-    save_timelines([(title, schedule.timeline(until))], path)
+    drawn = beginnings({title: (network, scenario)}, until=until, seed=seed)
+    save_timelines(list(drawn.items()), path)
 
 
 def _network(

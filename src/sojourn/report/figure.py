@@ -88,10 +88,10 @@ class View:
             low = max(min(low, float(bands.min())), low - 0.5 * room)
             high = min(max(high, float(bands.max())), high + 0.5 * room)
         if not self.log_y and any(s.kind == "bars" for s in self.series):
-            low = min(low, 0.0)
+            low, high = min(low, 0.0), max(high, 0.0)
         pad = 0.05 * max(high - low, 1e-9 * max(abs(high), 1.0))
         bottom = low if low == 0.0 and not self.log_y else low - pad
-        return bottom, high + pad
+        return bottom, high if high == 0.0 and not self.log_y and low < 0.0 else high + pad
 
     def _scaled(self, arrays: list[FloatArray]) -> FloatArray:
         values = np.concatenate([np.ravel(a) for a in arrays]) if arrays else np.empty(0)

@@ -9,8 +9,8 @@ from sojourn.report.matplotlib_figure import save_view
 from sojourn.types import FloatArray
 
 _PENALTY = {
-    "staleness": "staleness penalty S2/n² (least possible)",
-    "routing": "routing penalty S1/n² (least possible)",
+    "staleness": "staleness, weighed as updates are",
+    "routing": "weight of updates (1: all alike)",
 }
 
 
@@ -43,13 +43,13 @@ def frontier_figure(curve: Tradeoff) -> Figure:
     slow, fast = curve.throughput[0], curve.throughput[-1]
     return Figure(
         name="frontier",
-        title="More updates per unit of time, or fresher gradients",
+        title="More updates per unit of time, or fresher ones",
         alt=f"From {slow:.3g} to {fast:.3g} rounds per unit of time, the least {curve.penalty} "
         f"penalty rises from {curve.least[0]:.3g} to {curve.least[-1]:.3g}; "
         + "; ".join(f"{name} at {x:.3g}, {y:.3g}" for name, (x, y) in curve.marks.items()),
         views=(
             View(
-                x_label="throughput (rounds per unit of time)",
+                x_label="updates per unit of time",
                 y_label=_PENALTY[curve.penalty],
                 series=(line, *points),
                 log_x=True,

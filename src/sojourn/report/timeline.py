@@ -10,8 +10,8 @@ from sojourn.files import replacing
 from sojourn.report.sections import Drawing, Section
 from sojourn.timeline import LIGHT, QUEUE, Timeline, timelines_svg
 
-PAGE_WIDTH = 500.0
-"""Of a timeline on the page, where two stand side by side."""
+PAGE_WIDTH = 400.0
+"""Of a timeline on the page: as wide as a phone, so that it is whole there too."""
 
 
 def timeline_section(index: int, name: str, timelines: Mapping[str, Timeline]) -> Section:

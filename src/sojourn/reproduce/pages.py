@@ -24,8 +24,9 @@ from sojourn.reproduce import verdict
 from sojourn.reproduce.palette import PALETTE
 from sojourn.reproduce.verdict import Finding, Outcome, Statement
 from sojourn.runfolder import Run, RunFolder
+from sojourn.simulation.beginnings import beginnings
 from sojourn.simulation.simulate import simulate
-from sojourn.timeline import LOOK_AHEAD, TASKS_EACH, Timeline
+from sojourn.timeline import Timeline
 from sojourn.train.experiment.strategy import Strategy, read_strategies
 from sojourn.types import FloatArray
 
@@ -110,21 +111,14 @@ def timelines(asked: Mapping[str, Strategy], fleet: Fleet, seed: int = 0) -> dic
     As long as the fastest strategy needs for some tasks of every client. Strategies that send tasks
     alike, and differ only in what the server does with them, share one.
     """
-    until = min(
-        simulate(s.network, s.scenario, rounds=TASKS_EACH * s.network.size, seed=seed).duration
-        for s in asked.values()
-    )
     alike: dict[str, list[str]] = {}
     for name, s in asked.items():
         routed = s.network.to_table() if s.scenario.policy.routes else s.network.concurrency
         alike.setdefault(repr((routed, s.scenario.to_table())), []).append(name)
-    classes = tuple((fleet.label(k), int(fleet.counts[k])) for k in range(fleet.classes))
-    drawn = {}
-    for names in alike.values():
-        first = asked[names[0]]
-        schedule = simulate(first.network, first.scenario, time=LOOK_AHEAD * until, seed=seed)
-        drawn["; ".join(names)] = replace(schedule.timeline(until), classes=classes)
-    return drawn
+    classes = [(fleet.label(k), int(fleet.counts[k])) for k in range(fleet.classes)]
+    first = {"; ".join(names): asked[names[0]] for names in alike.values()}
+    runs = {names: (s.network, s.scenario) for names, s in first.items()}
+    return beginnings(runs, classes=classes, seed=seed)
 
 
 def simulated(run: Run, asked: Mapping[str, Strategy], seed: int = 0) -> Simulated:
