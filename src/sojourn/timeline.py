@@ -25,7 +25,7 @@ LOOK_AHEAD = 8.0
 """How much longer than shown is simulated, so that tasks begun in the picture are seen to end."""
 TASKS_EACH = 12
 """Tasks per client on average that a picture shows unless told otherwise."""
-_LEFT, _TOP, _BOTTOM, _LEGEND, _GAP, _LETTER = 74.0, 26.0, 46.0, 18.0, 34.0, 8.0
+_LEFT, _RIGHT, _TOP, _BOTTOM, _LEGEND, _GAP, _LETTER = 74.0, 14.0, 26.0, 46.0, 18.0, 34.0, 8.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,20 +195,20 @@ def timelines_svg(
 def _panel(title: str, timeline: Timeline, width: float, row: float, longest: int) -> Iterator[str]:
     drawn = timeline.rows()
     place = {client: _TOP + k * row for k, client in enumerate(drawn)}
-    scale = (width - _LEFT - 8.0) / timeline.until
+    scale = (width - _LEFT - _RIGHT) / timeline.until
     bar = 0.56 * row
     if title:
         yield f'<text class="head" x="{_LEFT:g}" y="15">{escape(title)}</text>'
     yield from _class_names(timeline, place, row, width)
     for y in place.values():
-        yield f'<rect class="idle" x="{_LEFT:g}" y="{y:.1f}" width="{width - _LEFT - 8:.1f}" height="{bar:.1f}"/>'
+        yield f'<rect class="idle" x="{_LEFT:g}" y="{y:.1f}" width="{width - _LEFT - _RIGHT:.1f}" height="{bar:.1f}"/>'
     yield from _bars(timeline, place, scale, bar)
     yield from _queue_paths(timeline, place, scale, bar, row - bar - 0.6, longest)
     busy, waiting = timeline.busy, timeline.waiting
     names = [name for name, count in timeline.classes for _ in range(count)]
     for client, y in place.items():
         yield (
-            f'<rect class="touch" x="{_LEFT:g}" y="{y:.1f}" width="{width - _LEFT - 8:.1f}" '
+            f'<rect class="touch" x="{_LEFT:g}" y="{y:.1f}" width="{width - _LEFT - _RIGHT:.1f}" '
             f'height="{row:.1f}"><title>client {client} ({escape(names[client])}): busy '
             f"{busy[client]:.0%}, {waiting[client]:.1f} waiting on average</title></rect>"
         )
@@ -217,7 +217,7 @@ def _panel(title: str, timeline: Timeline, width: float, row: float, longest: in
         x = _LEFT + tick * scale
         yield f'<path class="axis" d="M{x:.1f} {bottom:.1f}v4"/>'
         yield f'<text class="tick" x="{x:.1f}" y="{bottom + 15:.1f}">{tick:g}</text>'
-    middle = _LEFT + 0.5 * (width - _LEFT - 8.0)
+    middle = _LEFT + 0.5 * (width - _LEFT - _RIGHT)
     yield f'<text class="tick" x="{middle:.1f}" y="{bottom + 31:.1f}">time (virtual units)</text>'
 
 
@@ -233,7 +233,7 @@ def _class_names(
         middle = 0.5 * (own[0] + own[-1] + row)
         yield f'<text class="name" x="{_LEFT - 8:g}" y="{middle + 4:.1f}">{escape(name)}</text>'
         if own[0] > _TOP:
-            yield f'<path class="axis" d="M4 {own[0] - 0.4:.1f}H{width - 8:.1f}"/>'
+            yield f'<path class="axis" d="M4 {own[0] - 0.4:.1f}H{width - _RIGHT:.1f}"/>'
 
 
 def _bars(timeline: Timeline, place: dict[int, float], scale: float, bar: float) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The page in a real browser: every figure drawn, switches that work, no request, no error."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,25 +115,94 @@ def test_dark_and_light(opened: Any) -> None:
     assert background() != light, "the choice is kept"
 
 
+READABLE = """() => {
+  const channel = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const parts = text => text.match(/[\\d.]+/g).map(Number);
+  const light = c => 0.2126 * channel(c[0]) + 0.7152 * channel(c[1]) + 0.0722 * channel(c[2]);
+  const ground = e => {
+    for (; e; e = e.parentElement) {
+      const c = parts(getComputedStyle(e).backgroundColor);
+      if (c.length === 3 || c[3] === 1) return c;
+    }
+    return [255, 255, 255];
+  };
+  const faint = [];
+  for (const e of document.querySelectorAll('h1, h2, h3, p, td, th, dt, dd, li, button, summary, b, text')) {
+    if (!e.textContent.trim() || !e.getClientRects().length) continue;
+    const style = getComputedStyle(e);
+    const svg = e instanceof SVGElement;
+    const ink = parts(svg ? style.fill : style.color);
+    const [a, b] = [light(ink), light(ground(svg ? e.closest('svg').parentElement : e))].sort();
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < (svg ? 3 : 4.5)) faint.push([ratio.toFixed(2), e.textContent.trim().slice(0, 40)]);
+  }
+  return faint;
+}"""
+"""Texts whose contrast with what is behind them is too small: 4.5, and 3 in figures (WCAG 2.2 AA)."""
+
+CUT = """() => [...document.querySelectorAll('h1, p, .tiles div, .chip, .plot, .drawing, .drawing svg')]
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1
+    && getComputedStyle(e).overflowX !== 'visible')
+  .concat([...document.querySelectorAll('.drawing svg text, .plot .main-svg text')].filter(t => {
+    const box = t.getBoundingClientRect(), whole = t.closest('svg').getBoundingClientRect();
+    return box.width && (box.left < whole.left - 1 || box.right > whole.right + 1
+      || box.top < whole.top - 1 || box.bottom > whole.bottom + 1);
+  })).map(e => e.textContent.trim().slice(0, 60))"""
+"""What lies outside the window, or a text of a picture outside the picture."""
+
+
+def kept(tmp_path: Path, name: str) -> Path:
+    """Where a picture of the page goes: the folder $SOJOURN_SCREENSHOTS, if it is given."""
+    folder = Path(os.environ.get("SOJOURN_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / name
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
-@pytest.mark.parametrize("which", ["report", "tuned_page"])
-def test_nothing_overflows_at_any_size(
+@pytest.mark.parametrize("which", ["report", "tuned_page", "plan_page"])
+def test_nothing_is_cut_or_faint_at_any_size(
     browser: Any, request: Any, tmp_path: Path, which: str, width: int, scheme: str
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    complaints: list[str] = []
+    page.on("console", lambda m: complaints.append(m.text) if m.type != "log" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(request.getfixturevalue(which).as_uri())
     page.wait_for_selector("body[data-ready=true]")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    cut = page.evaluate(
-        "[...document.querySelectorAll('.plot, .tiles div, h1, .finding, .chip')]"
-        ".filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML)"
-    )
-    assert cut == []
-    shot = tmp_path / f"{which}-{width}-{scheme}.png"
+    shot = kept(tmp_path, f"{which}-{width}-{scheme}.png")
     page.screenshot(path=str(shot), full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(CUT) == []
+    assert page.evaluate(READABLE) == []
     page.close()
+    assert complaints == []
     assert shot.stat().st_size > 20_000
+
+
+def test_every_switch_of_a_plan_page_works(browser: Any, plan_page: Path) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(plan_page.as_uri())
+    page.wait_for_selector("body[data-ready=true]")
+    opening = page.locator("#verdict")
+    for metric in ("busy", "wait", "weight", "share"):
+        opening.get_by_role("button", name=metric, exact=True).click()
+        page.wait_for_selector(f'#classes[data-view="{metric}"]')
+    for chip in page.query_selector_all(".chip"):
+        chip.click()
+        assert chip.get_attribute("aria-pressed") == "false"
+        chip.click()
+        assert chip.get_attribute("aria-pressed") == "true"
+    drawn = page.evaluate(
+        "[...document.querySelectorAll('.plot')].map(p => p.id + ' ' + p.dataset.drawn)"
+    )
+    cells = page.locator("#map svg rect title").count()
+    page.close()
+    assert drawn == ["classes true", "frontier true", "worth true"]
+    assert cells == 21 * 12 + 12
+    assert complaints == []
 
 
 def test_a_table_wider_than_a_phone_keeps_its_first_column(browser: Any, report: Path) -> None:
@@ -149,12 +219,14 @@ def test_a_table_wider_than_a_phone_keeps_its_first_column(browser: Any, report:
     assert left == [200, 0]
 
 
-@pytest.mark.parametrize("theme", [None, "dark"])
+@pytest.mark.parametrize(
+    "which, theme", [("tuned_page", None), ("tuned_page", "dark"), ("plan_page", None)]
+)
 def test_a_dark_page_is_printed_on_white_and_whole(
-    browser: Any, tuned_page: Path, tmp_path: Path, theme: str | None
+    browser: Any, request: Any, tmp_path: Path, which: str, theme: str | None
 ) -> None:
     page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="dark")
-    page.goto(tuned_page.as_uri())
+    page.goto(request.getfixturevalue(which).as_uri())
     page.wait_for_selector("body[data-ready=true]")
     if theme:
         page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
@@ -175,9 +247,10 @@ def test_a_dark_page_is_printed_on_white_and_whole(
         " !== 'visible').length"
     )
     assert hidden == 0
-    page.pdf(path=str(tmp_path / "report.pdf"))
+    printed = kept(tmp_path, f"{which}-{theme or 'system'}.pdf")
+    page.pdf(path=str(printed))
     page.close()
-    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    assert printed.read_bytes().startswith(b"%PDF")
 
 
 def test_a_tuned_page_opens_with_its_answer(browser: Any, tuned_page: Path) -> None:

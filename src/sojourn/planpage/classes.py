@@ -42,7 +42,7 @@ def by_class(analysis: Analysis) -> ByClass:
     fleet, parents = network.fleet, network.parents
     clients = np.bincount(parents, weights=fleet.counts)
     tasks = fleet.counts * analysis.shares
-    share = np.bincount(parents, weights=tasks)
+    share = np.asarray(np.bincount(parents, weights=tasks), dtype=np.float64)
     wait = np.maximum(analysis.mean_tasks_full / analysis.rates - 1.0 / fleet.service_rates, 0.0)
     return ByClass(
         share=share,

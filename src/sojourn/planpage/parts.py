@@ -98,8 +98,8 @@ def _map(plan: Plan, fleet: Fleet) -> tuple[Heatmap, tuple[float, float]]:
             best = min(best, *noise)
             never = np.array(noise) / best
     times = best / values if plan.objective.maximize else values / best
-    j, i = np.unravel_index(int(np.nanargmin(times)), times.shape)
-    place = float(EXPONENTS[i]), float(tasks[j])
+    row, column = np.unravel_index(int(np.nanargmin(times)), times.shape)
+    place = float(EXPONENTS[column]), float(tasks[row])
     marks = {NOW: (0.0, float(plan.concurrency)), PLAN: (_exponent(plan), float(plan.concurrency))}
     return (
         Heatmap(

@@ -46,7 +46,7 @@ class Heatmap:
             f'{height:g}" role="img" aria-label="{escape(words)}">',
             STYLE if styled else "",
             f'<rect class="page" width="{_WIDTH:g}" height="{height:g}"/>' if styled else "",
-            f'<text class="key" x="4" y="14">{escape(self.y_label)}</text>',
+            f'<text class="key" x="4" y="17">{escape(self.y_label)}</text>',
             *self._cells(),
             *self._axes(bottom),
             *self._marks(),
