@@ -1,16 +1,19 @@
 """What a notebook shows: tables and pictures with the numbers of the values, and nothing unescaped."""
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sojourn.errors import InvalidInput, UnknownName
 from sojourn.history import History
 from sojourn.jackson import analyze
 from sojourn.network import Fleet, Network, built_in_fleet, uniform_routing
 from sojourn.notebook import MOST_ROWS, table_html
 from sojourn.optimize import Throughput
-from sojourn.planning import plan
+from sojourn.planning import frontier, plan
+from sojourn.simulation.simulate import simulate
 
 FLEET = built_in_fleet("three-clusters")
 
@@ -59,3 +62,34 @@ def test_a_history_is_a_line_and_a_curve(rows: int) -> None:
     )
     html = shown(history)
     assert ("<svg" in html) == (rows > 1)
+    drawn = history.plot()
+    assert [(view.metric, view.axis) for view in drawn.views][:2] == [
+        ("accuracy", "time"),
+        ("accuracy", "rounds"),
+    ]
+    np.testing.assert_array_equal(drawn.view("loss", "rounds").series[0].y, column)
+
+
+def test_values_draw_themselves_with_their_own_numbers(tmp_path: Path) -> None:
+    network = Network(FLEET, uniform_routing(FLEET), 30)
+    analysis, best = analyze(network), plan(FLEET, Throughput(), concurrency=30)
+    speed = FLEET.counts * FLEET.service_rates / FLEET.total_rate
+    np.testing.assert_allclose(FLEET.plot().views[0].series[1].y, speed)
+    np.testing.assert_allclose(analysis.plot().view("busy").series[0].y, analysis.utilization)
+    assert [s.name for s in best.plot().views[0].series] == ["uniform", "never queue", "plan"]
+    curve = frontier(FLEET, 5, points=3)
+    np.testing.assert_array_equal(curve.plot().views[0].series[0].x, curve.throughput)
+    schedule = simulate(network, rounds=200, seed=1)
+    assert schedule.plot().save(tmp_path / "t.svg").read_text().startswith("<svg")
+    with pytest.raises(InvalidInput, match=r"written as \.svg"):
+        schedule.plot().save(tmp_path / "t.png")
+
+
+def test_a_figure_is_saved_and_shown(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure = analyze(Network(FLEET, uniform_routing(FLEET), 30)).plot()
+    assert figure.save(tmp_path / "f.png", metric="wait").read_bytes().startswith(b"\x89PNG")
+    ET.fromstring(figure._repr_svg_())
+    assert repr(figure).startswith("Figure('What each class gets', views share, busy, wait, weight")
+    with pytest.raises(UnknownName, match="did you mean 'wait'"):
+        figure.view("wiat")

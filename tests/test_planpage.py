@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import sojourn as sj
+from sojourn.jackson.classes import MOST_SHOWN, by_class
 from sojourn.network import balanced_routing, square_root_routing
 from sojourn.planpage import plan_report
-from sojourn.planpage.classes import MOST_SHOWN, by_class
 from sojourn.report.heatmap import Heatmap
 
 FLEET = sj.built_in_fleet("three-clusters")

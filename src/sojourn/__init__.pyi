@@ -31,6 +31,7 @@ from .errors import (
     Unreachable as Unreachable,
 )
 from .estimate import Estimate as Estimate
+from .figure import Figure as Figure
 from .floor import (
     duty_cycles as duty_cycles,
     noise_floor as noise_floor,

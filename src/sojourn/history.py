@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sojourn.config import parse_json
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.figure import Figure, Series, View
 from sojourn.files import read_text, replacing
 from sojourn.measure import ACCURACY, LOSS, Measure
 from sojourn.notebook import curve
@@ -99,6 +100,24 @@ class History:
         seen = f"{self.measure.label} {self.measure.text(self.final)}"
         lost = "" if self.diverged_at is None else f", diverged in round {self.diverged_at}"
         return f"History({about}: {self.rows} rows to {end}, {seen}{lost})"
+
+    def plot(self) -> Figure:
+        """What the run is judged by, and its loss, against time and rounds."""
+        unit = "seconds" if self.clock == "real" else "virtual units"
+        axes = {"time": (f"time ({unit})", self.time), "rounds": ("rounds", self.round)}
+        views = tuple(
+            View(
+                label,
+                measure.label,
+                (Series(self.strategy, x, self.values(measure)),),
+                metric=measure.name,
+                axis=axis,
+                percent=measure.percent,
+            )
+            for measure in dict.fromkeys((self.measure, LOSS))
+            for axis, (label, x) in axes.items()
+        )
+        return Figure("history", "How learning went", repr(self)[8:-1] + ".", views)
 
     def _repr_html_(self) -> str:
         label = f"{self.measure.label} over time"

@@ -5,14 +5,17 @@ without work; the band below a bar is its queue, as high as tasks are waiting th
 """
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidInput
+from sojourn.files import replacing
 from sojourn.types import FloatArray, IntArray
 
 EDGES = (3, 10, 30, 100, 300)
@@ -147,6 +150,17 @@ class Timeline:
     def to_svg(self, title: str = "", *, styled: bool = True, width: float = 720.0) -> str:
         """The picture; not ``styled``, the colours are left to the page it is put into."""
         return timelines_svg([(title, self)], styled=styled, width=width)
+
+    def save(self, path: str | os.PathLike[str], title: str = "") -> Path:
+        """Write the picture into ``path``, as SVG."""
+        target = Path(path)
+        if target.suffix != ".svg":
+            raise InvalidInput(
+                f"'{target}': a timeline is written as .svg; `sojourn simulate --timeline` draws .png"
+            )
+        with replacing(target) as temporary:
+            temporary.write_text(self.to_svg(title) + "\n", encoding="utf-8")
+        return target
 
     def _repr_html_(self) -> str:
         return self.to_svg()

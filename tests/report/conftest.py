@@ -12,13 +12,13 @@ import pytest
 
 from sojourn.constants import LearningConstants
 from sojourn.estimate import Estimate
+from sojourn.figure import Figure, Series, Table, View
 from sojourn.history import History
 from sojourn.network import built_in_fleet
 from sojourn.optimize import NoiseRate, PerRound
 from sojourn.planning import plan
 from sojourn.planpage import plan_report
 from sojourn.report.curves import learning_figure
-from sojourn.report.figure import Figure, Series, Table, View
 from sojourn.reproduce.pages import report_of
 from sojourn.reproduce.palette import marked_label
 from sojourn.reproduce.verdict import Finding, Statement

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from sojourn.figure import Figure, Series, View, spread
 from sojourn.history import History
+from sojourn.palette import inks
 from sojourn.report.curves import learning_figure, mean_and_deviation
-from sojourn.report.figure import Figure, Series, View, spread
-from sojourn.report.palette import inks
 from sojourn.report.sections import results_table, seen_staleness
 
 

@@ -7,8 +7,8 @@ import pytest
 from matplotlib import rc_context
 from matplotlib.text import Annotation, Text
 
+from sojourn.figure import Figure, Series, View
 from sojourn.report import matplotlib_figure
-from sojourn.report.figure import Figure, Series, View
 from sojourn.report.plotly_figure import plotly_views
 
 MARKS = {

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from sojourn.errors import InvalidFile
+from sojourn.figure import Figure, Series, View
+from sojourn.palette import inks
 from sojourn.report import Report
-from sojourn.report.figure import Figure, Series, View
 from sojourn.report.matplotlib_figure import MANY
 from sojourn.report.page import chips
-from sojourn.report.palette import inks
 from sojourn.report.sections import Section
 from sojourn.reproduce.pages import collect, report_of
 from sojourn.reproduce.verdict import Finding, Statement

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sojourn.report.palette import Ink, inks
+from sojourn.palette import Ink, inks
 from sojourn.timeline import DARK, LIGHT
 
 PAGES = {"light": "#ffffff", "dark": "#191d25"}

@@ -36,8 +36,8 @@ def figure(
         from sojourn.report.matplotlib_figure import save_view
     except ImportError as error:
         raise MissingExtra(error.name or "matplotlib", extra="report") from error
+    from sojourn.figure import Figure
     from sojourn.report.curves import learning_view, measures_of
-    from sojourn.report.figure import Figure
     from sojourn.runfolder import RunFolder
 
     inches = _inches(size)

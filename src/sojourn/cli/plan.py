@@ -286,10 +286,6 @@ def _write_clients(fleet: Fleet, routing: FloatArray, path: Path) -> None:
 
 
 def _draw_frontier(plan: Plan, path: Path) -> None:
-    try:
-        from sojourn.report.frontier import save_frontier
-    except ImportError as error:
-        raise MissingExtra("matplotlib", extra="report") from error
     fleet = plan.fleet
     if fleet.classes > MOST_TRACED:
         fleet = group_clients(fleet, tolerance=0.05).fleet
@@ -302,7 +298,7 @@ def _draw_frontier(plan: Plan, path: Path) -> None:
             plan=plan,
             progress=step,
         )
-    save_frontier(curve, path)
+    curve.plot().save(path)
 
 
 def _write_page(plan: Plan, path: Path, now: str) -> None:

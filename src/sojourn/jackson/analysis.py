@@ -7,7 +7,9 @@ from typing import Protocol
 import numpy as np
 
 from sojourn.errors import InvalidInput
+from sojourn.figure import Figure
 from sojourn.jackson.approximate import approximate_occupancy
+from sojourn.jackson.classes import class_figure, shown_classes
 from sojourn.jackson.flow import Flow
 from sojourn.jackson.occupancy import link_times, occupancy
 from sojourn.jackson.steady_state import Engine, steady_state
@@ -74,6 +76,11 @@ class Analysis(Flow):
             f"Analysis({kind}throughput {self.throughput:.6g}, staleness {self.staleness.min():.4g} to "
             f"{self.staleness.max():.4g} rounds, busiest client {busiest:.1%} busy{server})"
         )
+
+    def plot(self) -> Figure:
+        """Share, load, wait and weight of every class."""
+        fleet = self.network.whole_fleet()
+        return class_figure(fleet, shown_classes(fleet), {"steady state": self})
 
     def _repr_html_(self) -> str:
         fleet = self.network.fleet

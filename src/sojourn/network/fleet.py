@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from sojourn.devices import DEVICES
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.figure import Figure, Series, View
 from sojourn.files import replacing
 from sojourn.fleetcolumns import OPTIONAL_COLUMNS, checked_column
 from sojourn.fleetfile import read_columns
@@ -182,6 +183,21 @@ class Fleet:
         slowest, fastest = self.service_rates.min(), self.service_rates.max()
         kinds = f"{self.classes} class{'es' if self.classes > 1 else ''}"
         return f"Fleet({self.size} clients in {kinds}, rates {slowest:.4g} to {fastest:.4g})"
+
+    def plot(self) -> Figure:
+        """The part that each class has of the clients, and of the fleet's speed."""
+        speed = self.counts * self.service_rates
+        parts = {"clients": self.counts / self.size, "speed": speed / speed.sum()}
+        place = np.arange(self.classes)
+        series = tuple(Series(name, place, own, kind="bars") for name, own in parts.items())
+        names = tuple(self.label(k) for k in range(self.classes))
+        most = int(speed.argmax())
+        alt = (
+            f"{repr(self)[6:-1]}; {self.label(most)} is {self.counts[most] / self.size:.1%} of the "
+            f"clients and {parts['speed'][most]:.1%} of the speed"
+        )
+        view = View("clients", "part of the fleet", series, percent=True, categories=names)
+        return Figure("fleet", "Who the clients are, and how fast", f"{alt}.", (view,))
 
     def _repr_html_(self) -> str:
         speed = self.counts * self.service_rates

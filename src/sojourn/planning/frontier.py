@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from sojourn.bounds import Penalties, penalties
 from sojourn.errors import InvalidInput, UnknownName
+from sojourn.figure import Figure, Series, View
 from sojourn.network import (
     ROUTINGS,
     Fleet,
@@ -28,6 +29,11 @@ from sojourn.types import FloatArray
 
 Penalty = Literal["staleness", "routing"]
 PENALTIES = ("staleness", "routing")
+
+_IN_WORDS: dict[Penalty, str] = {
+    "staleness": "staleness, weighed as updates are",
+    "routing": "weight of updates (1: all alike)",
+}
 
 CLOSEST = 0.995
 """How near to the greatest throughput the curve goes; at it the penalties are infinite."""
@@ -53,6 +59,28 @@ class Frontier:
     least: FloatArray
     networks: tuple[Network, ...]
     marks: Mapping[str, tuple[float, float]]
+
+    def plot(self) -> Figure:
+        """The frontier as a line, and the marked routings as points on or above it."""
+        line = Series("frontier", self.throughput, self.least)
+        points = [
+            Series(name, [x], [y], kind="points", text=(name,))
+            for name, (x, y) in self.marks.items()
+        ]
+        slow, fast = self.throughput[0], self.throughput[-1]
+        alt = (
+            f"From {slow:.3g} to {fast:.3g} updates per unit of time, the least {self.penalty} "
+            f"penalty rises from {self.least[0]:.3g} to {self.least[-1]:.3g}; "
+        )
+        alt += "; ".join(f"{name} at {x:.3g}, {y:.3g}" for name, (x, y) in self.marks.items())
+        view = View(
+            x_label="updates per unit of time",
+            y_label=_IN_WORDS[self.penalty],
+            series=(line, *points),
+            log_x=True,
+            log_y=True,
+        )
+        return Figure("frontier", "More updates per unit of time, or fresher ones", alt, (view,))
 
 
 def frontier(

@@ -14,7 +14,9 @@ from sojourn.bounds import max_learning_rate, penalties, per_round
 from sojourn.dispatch import NeverQueue, Policy, Routed
 from sojourn.energy import POWERS, energy_per_round
 from sojourn.errors import InvalidInput, Unreachable
+from sojourn.figure import Figure
 from sojourn.jackson import analyze
+from sojourn.jackson.classes import NEVER, PLAN, class_figure, shown_classes
 from sojourn.network import (
     ROUTINGS,
     Fleet,
@@ -223,6 +225,14 @@ class Plan:
             f"Plan({self.fleet.size} clients, concurrency {self.concurrency}{rate}: "
             f"{self.objective.name} {self.value:.6g})"
         )
+
+    def plot(self) -> Figure:
+        """Share, load, wait and weight of every class, beside uniform routing and never queueing."""
+        before = self._with(uniform_routing(self.fleet), self.concurrency)
+        sides = {"uniform": Routed().analysis(before), NEVER: NeverQueue().analysis(before)}
+        sides |= {PLAN: self.policy.analysis(self.network)}
+        known = {name: analysis for name, analysis in sides.items() if analysis is not None}
+        return class_figure(self.fleet, shown_classes(self.fleet), known)
 
     def _repr_html_(self) -> str:
         fleet, shares = self.network.fleet, self.policy.shares(self.network)

@@ -6,6 +6,7 @@ import numpy as np
 
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput
+from sojourn.figure import Figure, Series, View
 from sojourn.network import Fleet, Network
 from sojourn.optimize.concurrency import optimize_concurrency
 from sojourn.optimize.energy import Energy, TimeAndEnergy
@@ -23,6 +24,16 @@ class EnergyFrontier:
     time: FloatArray
     energy: FloatArray
     networks: tuple[Network, ...]
+
+    def plot(self) -> Figure:
+        """Energy against time, from the fastest plan to the thriftiest."""
+        line = Series("time and energy", self.time, self.energy, kind="track")
+        alt = (
+            f"From {self.time[0]:.3g} units of time at {self.energy[0]:.3g} of energy to "
+            f"{self.time[-1]:.3g} at {self.energy[-1]:.3g}."
+        )
+        view = View("time to the accuracy", "energy to the accuracy", (line,))
+        return Figure("energy", "Faster, or with less energy", alt, (view,))
 
 
 def time_and_energy(

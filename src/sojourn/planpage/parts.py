@@ -7,14 +7,13 @@ import numpy as np
 
 from sojourn.dispatch import NeverQueue
 from sojourn.errors import Unreachable
+from sojourn.figure import Figure, Series, Table, View
 from sojourn.jackson import Analysis
+from sojourn.jackson.classes import NEVER, NOW, PLAN, left_out, shown_classes
 from sojourn.network import Fleet, Network
 from sojourn.optimize import NoiseRate, Objective, group_clients
 from sojourn.optimize.exponent import exponent_routing
 from sojourn.planning import Plan, Sensitivity, frontier, sensitivity
-from sojourn.planpage.classes import NEVER, NOW, PLAN, left_out, shown_classes
-from sojourn.report.figure import Figure, Series, Table, View
-from sojourn.report.frontier import frontier_figure
 from sojourn.report.heatmap import Heatmap
 from sojourn.report.sections import Drawing, Section
 from sojourn.report.timeline import timeline_section
@@ -147,7 +146,7 @@ def frontier_section(plan: Plan, step: Step) -> Section:
         kicker="Throughput against staleness",
         lead="More updates per unit of time mean staler ones: no routing lies below the line. Uniform, "
         "balanced and square-root routing are marked beside the plan.",
-        figures=(frontier_figure(curve),),
+        figures=(curve.plot(),),
     )
 
 

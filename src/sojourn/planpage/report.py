@@ -4,12 +4,21 @@ import math
 from collections.abc import Mapping
 
 from sojourn.dispatch import NeverQueue
+from sojourn.figure import Table
 from sojourn.jackson import Analysis, analyze
-from sojourn.network import Network, uniform_routing
+from sojourn.jackson.classes import (
+    NEVER,
+    NOW,
+    PLAN,
+    by_class,
+    class_figure,
+    left_out,
+    shown_classes,
+)
+from sojourn.network import Fleet, Network, uniform_routing
 from sojourn.optimize import NoiseRate
 from sojourn.planning import Plan
 from sojourn.planning.advice import warnings
-from sojourn.planpage.classes import NEVER, NOW, PLAN, class_figure, class_table, shown_classes
 from sojourn.planpage.parts import (
     Step,
     frontier_section,
@@ -127,5 +136,41 @@ def _opening(plan: Plan, before: Network, sides: Mapping[str, Analysis], how: st
         "comes rarely weighs more.",
         notes=tuple(warnings(plan)),
         figures=(class_figure(plan.fleet, classes, sides),),
-        tables=(class_table(plan.fleet, classes, sides),),
+        tables=(_class_table(plan.fleet, classes, sides),),
     )
+
+
+def _class_table(fleet: Fleet, classes: list[int], sides: Mapping[str, Analysis]) -> Table:
+    found = {name: by_class(analysis) for name, analysis in sides.items()}
+    rows = [
+        (
+            f"{fleet.label(k)}, {name}",
+            f"{fleet.counts[k]:,}",
+            f"{own.share[k]:.1%}",
+            f"{own.busy[k]:.1%}",
+            _rounded(own.wait[k]),
+            f"{own.weight[k]:.3g}",
+            _rounded(own.staleness[k]),
+        )
+        for k in classes
+        for name, own in found.items()
+    ]
+    return Table(
+        (
+            "class",
+            "clients",
+            "share of tasks",
+            "busy",
+            "wait, units of time",
+            "weight of an update",
+            "staleness, updates",
+        ),
+        tuple(rows),
+        title="Class by class",
+        note="Wait: time from when a task is sent until the client begins it. Weight: what an update "
+        "counts so that all clients count equally, 1 on average." + left_out(fleet, classes),
+    )
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sojourn.figure import Figure, Series, View
 from sojourn.history import History
 from sojourn.measure import ACCURACY, LOSS, Measure
-from sojourn.report.figure import Figure, Series, View
 from sojourn.report.outcomes import by_strategy, final, final_text, finished
 from sojourn.types import FloatArray
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sojourn.estimate import Estimate
+from sojourn.figure import Figure, Series, Table, View
 from sojourn.jackson import analyze
 from sojourn.network import Fleet, Network
-from sojourn.report.figure import Figure, Series, Table, View
+from sojourn.palette import inks
 from sojourn.report.outcomes import by_strategy
-from sojourn.report.palette import inks
 from sojourn.report.sections import Section, seen_staleness
 from sojourn.runfolder import Run
 from sojourn.types import FloatArray, IntArray

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sojourn.report.figure import Series, View
+from sojourn.figure import Series, View
 from sojourn.types import FloatArray
 
 Place = Callable[[FloatArray, FloatArray], FloatArray]

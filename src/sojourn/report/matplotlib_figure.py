@@ -1,5 +1,6 @@
 """Figures drawn by matplotlib: PNG and SVG files beside the page, for papers and slides."""
 
+import io
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -13,10 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import PercentFormatter
 
+from sojourn.figure import Figure, Series, View, inside, spread
 from sojourn.files import replacing
-from sojourn.report.figure import Figure, Series, View, inside, spread
+from sojourn.palette import DASHES, FAINT, Ink, inks
 from sojourn.report.labels import DISTANCES, Box, labels_of
-from sojourn.report.palette import DASHES, FAINT, Ink, inks
 from sojourn.types import FloatArray
 
 _MARKERS = {
@@ -36,6 +37,7 @@ _STYLE: Any = {
     "axes.spines.right": False,
     "axes.edgecolor": "#9aa1ac",
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#e6e8ec",
     "svg.fonttype": "path",
     "svg.hashsalt": "sojourn",
@@ -77,6 +79,15 @@ def save_view(
     style = {**_STYLE, "font.size": _STYLE["font.size"] if size[0] > NARROW else SMALL}
     with rc_context(style):
         return _save(_draw(figure, view, size), figure, target)
+
+
+def svg_of(figure: Figure, view: View) -> str:
+    """One view of a figure as SVG, for notebooks and pages."""
+    text = io.StringIO()
+    with rc_context(_STYLE):
+        metadata = {"Title": figure.title, "Date": None, "Description": figure.alt}
+        _draw(figure, view).savefig(text, format="svg", metadata=metadata)
+    return text.getvalue()
 
 
 def _save_both(one: tuple[Figure, View, Path]) -> list[Path]:

@@ -11,10 +11,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from sojourn.figure import Figure
 from sojourn.files import replacing
+from sojourn.palette import DASHES, FAINT, Ink, inks
 from sojourn.provenance import provenance
-from sojourn.report.figure import Figure
-from sojourn.report.palette import DASHES, FAINT, Ink, inks
 from sojourn.report.plotly_figure import HEIGHT, plotly_views
 from sojourn.report.sections import Drawing, Overview, Section, provenance_rows
 from sojourn.timeline import DARK_RULES, LIGHT_RULES, SHAPES

@@ -9,9 +9,9 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from sojourn.report.figure import Figure, Series, View, inside, spread
+from sojourn.figure import Figure, Series, View, inside, spread
+from sojourn.palette import FAINT, Dash, Ink, inks
 from sojourn.report.labels import Box, labels_of
-from sojourn.report.palette import FAINT, Dash, Ink, inks
 from sojourn.types import FloatArray
 
 HEIGHT = 340

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sojourn.estimate import Estimate
+from sojourn.figure import Figure, Table
 from sojourn.history import History
 from sojourn.measure import ACCURACY
 from sojourn.report.curves import Label, learning_figure, measures_of
-from sojourn.report.figure import Figure, Table
 from sojourn.report.outcomes import by_strategy, final_text, finished, time_text
 from sojourn.report.tuned import (
     confirmed_table,

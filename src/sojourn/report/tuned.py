@@ -9,9 +9,9 @@ from typing import Any
 from sojourn.comparison import told_apart
 from sojourn.errors import InvalidFile
 from sojourn.estimate import Estimate
-from sojourn.report.figure import Figure, Series, Table, View
+from sojourn.figure import Figure, Series, Table, View
+from sojourn.palette import FAINT
 from sojourn.report.outcomes import by_strategy, final_text, time_text
-from sojourn.report.palette import FAINT
 from sojourn.report.verdict import Tile, Verdict
 from sojourn.runfolder import Run
 

@@ -10,8 +10,8 @@ import numpy as np
 from sojourn.bounds import penalties, per_time
 from sojourn.config import Table
 from sojourn.constants import LearningConstants
+from sojourn.figure import Figure, Series, Table as ReportTable, View
 from sojourn.network import Network, built_in_fleet, uniform_routing
-from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.reproduce.checks import holds
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.parameters import take_numbers

@@ -1,6 +1,6 @@
 """How the paper's strategies are drawn and called, and how those that are ours are marked."""
 
-from sojourn.report.palette import Ink
+from sojourn.palette import Ink
 
 PALETTE = {
     "g-optimal": Ink("#a63d8f", "#ea94d4", "longdash", "square"),

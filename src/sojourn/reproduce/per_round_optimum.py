@@ -8,11 +8,11 @@ import numpy as np
 from sojourn.bounds import Bound, per_round_bound
 from sojourn.config import Table
 from sojourn.constants import LearningConstants
+from sojourn.figure import Figure, Series, Table as ReportTable, View
 from sojourn.jackson import analyze
 from sojourn.network import Fleet, Network, balanced_routing, built_in_fleet, uniform_routing
 from sojourn.optimize.objectives import PerRound
 from sojourn.optimize.routing import optimize_routing
-from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.reproduce.checks import holds
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.palette import label

@@ -8,6 +8,7 @@ import numpy as np
 from sojourn.bounds import per_round_bound, per_time_bound
 from sojourn.config import Table
 from sojourn.constants import LearningConstants
+from sojourn.figure import Figure, Series, Table as ReportTable, View
 from sojourn.jackson import analyze
 from sojourn.network import (
     Network,
@@ -19,7 +20,6 @@ from sojourn.network import (
 from sojourn.optimize.descent import adam, lbfgs
 from sojourn.optimize.objectives import PerRound, PerTime, Throughput
 from sojourn.optimize.routing import optimize_routing
-from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.reproduce.checks import close, holds
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.palette import label

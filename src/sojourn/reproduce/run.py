@@ -9,10 +9,10 @@ from typing import Any
 
 from sojourn.config import Table
 from sojourn.errors import InvalidFile
+from sojourn.figure import Figure, Table as ReportTable
 from sojourn.files import replacing
 from sojourn.progress import Progress
 from sojourn.provenance import provenance
-from sojourn.report.figure import Figure, Table as ReportTable
 from sojourn.reproduce import concurrency, per_round_optimum, per_time_optimum, third_term, training
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.claims import Claim, Judged

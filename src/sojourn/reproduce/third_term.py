@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 from sojourn.bounds import per_round_bound
 from sojourn.config import Table
 from sojourn.constants import LearningConstants
+from sojourn.figure import Figure, Series, Table as ReportTable, View
 from sojourn.network import Fleet, Network
-from sojourn.report.figure import Figure, Series, Table as ReportTable, View
 from sojourn.reproduce.checks import holds
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.parameters import take_numbers

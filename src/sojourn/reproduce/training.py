@@ -6,9 +6,9 @@ from functools import partial
 
 from sojourn.config import Table
 from sojourn.errors import InvalidFile
+from sojourn.figure import Figure, Table as ReportTable
 from sojourn.history import History
 from sojourn.report.curves import learning_figure
-from sojourn.report.figure import Figure, Table as ReportTable
 from sojourn.report.sections import results_table
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.measures import (

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sojourn.errors import InvalidFile
+from sojourn.figure import Figure, Table
 from sojourn.files import replacing
-from sojourn.report.figure import Figure, Table
 
 Outcome = Literal["reproduces", "does not reproduce", "cannot be told here", "data not found"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

@@ -129,6 +129,10 @@ class Schedule:
             until=until if until is not None or self.rounds else self.duration,
         )
 
+    def plot(self, until: float | None = None) -> Timeline:
+        """The same: a timeline shows itself, and is written by its ``save``."""
+        return self.timeline(until)
+
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self))}</p>{self.timeline().to_svg()}"
 

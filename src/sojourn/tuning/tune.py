@@ -13,10 +13,13 @@ from typing import Any
 from sojourn.comparison import told_apart
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
+from sojourn.figure import Figure
 from sojourn.files import replacing
 from sojourn.history import History
+from sojourn.notebook import table_html
 from sojourn.progress import Progress, Silent
 from sojourn.provenance import provenance
+from sojourn.report.tuned import race_figure
 from sojourn.runfolder import RunFolder
 from sojourn.train.experiment.cells import Cell
 from sojourn.train.experiment.engines import Engine, LocalEngine
@@ -80,6 +83,15 @@ class Tuned:
     def sentence(self) -> str:
         """The answer in a sentence."""
         return sentence(self)
+
+    def plot(self) -> Figure:
+        """The race: scores against the part of the run, those that ran to the end named."""
+        return race_figure("race", _answer(self))
+
+    def _repr_html_(self) -> str:
+        rows = [(row.name, f"{row.learning_rate:g}", f"{row.score:.3g}") for row in self.table]
+        columns = ("strategy", "learning rate", self.setting.criterion.describe())
+        return table_html(self.sentence, columns, rows)
 
     def __repr__(self) -> str:
         return (
@@ -260,10 +272,10 @@ def _targets(setting: Setting) -> tuple[float, ...]:
     return tuple(sorted({*(TARGETS if given is None else given), *wanted}))
 
 
-def _write(tuned: Tuned) -> None:
-    plan_of(tuned).write(tuned.folder / PLAN)
+def _answer(tuned: Tuned) -> dict[str, Any]:
+    """The answer as it stands in its file."""
     names = [strategy.name for strategy in tuned.setting.experiment.strategies]
-    table: dict[str, Any] = {
+    return {
         "sentence": tuned.sentence,
         "criterion": tuned.setting.criterion.describe(),
         "pick": tuned.pick.name,
@@ -296,5 +308,10 @@ def _write(tuned: Tuned) -> None:
         "seconds": round(tuned.seconds, 1),
         "provenance": provenance(experiment=tuned.setting.experiment.to_table()),
     }
+
+
+def _write(tuned: Tuned) -> None:
+    plan_of(tuned).write(tuned.folder / PLAN)
+    table = _answer(tuned)
     with replacing(tuned.folder / ANSWER) as temporary:
         temporary.write_text(json.dumps(table, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,15 +1,17 @@
 """A figure as a plain value: what is drawn, before any library draws it."""
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn.errors import InvalidFile
-from sojourn.report.palette import Ink
+from sojourn.errors import InvalidFile, MissingExtra, UnknownName
+from sojourn.palette import Ink
 from sojourn.types import FloatArray
 
 Kind = Literal["line", "track", "points", "bars"]
@@ -20,7 +22,7 @@ Kind = Literal["line", "track", "points", "bars"]
 class Series:
     """One curve, set of points or set of bars; ``low`` and ``high`` bound a band around a curve.
 
-    ``name`` decides the colour (see `sojourn.report.palette`), ``label`` is what is read. ``text``
+    ``name`` decides the colour (see `sojourn.palette`), ``label`` is what is read. ``text``
     labels the points of a series of points, or names the bars.
     """
 
@@ -115,6 +117,35 @@ class Figure:
     wide: bool = False
     palette: Mapping[str, Ink] = field(default_factory=dict)
 
+    def view(self, metric: str | None = None, axis: str | None = None) -> View:
+        """The view of that metric and axis; the first, where they are left out."""
+        for view in self.views:
+            if metric in (None, view.metric) and axis in (None, view.axis):
+                return view
+        offered = [" ".join(filter(None, (view.metric, view.axis))) for view in self.views]
+        raise UnknownName("view", " ".join(filter(None, (metric, axis))), offered)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        metric: str | None = None,
+        axis: str | None = None,
+        size: tuple[float, float] = (6.4, 3.9),
+    ) -> Path:
+        """Draw a view into ``path`` (png, svg or pdf), ``size`` inches large."""
+        target = Path(path)
+        _drawing().save_view(self, self.view(metric, axis), target, size=size)
+        return target
+
+    def _repr_svg_(self) -> str:
+        return str(_drawing().svg_of(self, self.views[0]))
+
+    def __repr__(self) -> str:
+        names = [" ".join(filter(None, (view.metric, view.axis))) for view in self.views]
+        views = f", views {', '.join(names)}" if len(names) > 1 else ""
+        return f"Figure({self.title!r}{views}: {self.alt})"
+
     def to_json(self) -> dict[str, Any]:
         """The figure as JSON-ready values; numbers keep six significant digits."""
         return {
@@ -170,6 +201,15 @@ class Table:
             )
         except (KeyError, TypeError) as error:
             raise InvalidFile(f"a stored table is not as Sojourn writes it: {error!r}") from error
+
+
+def _drawing() -> Any:
+    """What draws figures, loaded when one is drawn."""
+    try:
+        from sojourn.report import matplotlib_figure
+    except ImportError as error:
+        raise MissingExtra(error.name or "matplotlib", extra="report") from error
+    return matplotlib_figure
 
 
 def spread(positions: list[float], gap: float) -> list[float]:

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sojourn.jackson import Analysis
+from sojourn.figure import Figure, Series, View
 from sojourn.network import Fleet
-from sojourn.report.figure import Figure, Series, Table, View
-from sojourn.report.palette import Ink, inks
+from sojourn.palette import Ink, inks
 from sojourn.types import FloatArray
+
+if TYPE_CHECKING:
+    from sojourn.jackson.analysis import Analysis
 
 MOST_SHOWN = 12
 """Classes in tables and bars; of more, some are chosen evenly."""
@@ -36,7 +39,7 @@ class ByClass:
     staleness: FloatArray
 
 
-def by_class(analysis: Analysis) -> ByClass:
+def by_class(analysis: "Analysis") -> ByClass:
     """Means over the clients of each class of the whole fleet, where a plan splits one."""
     network = analysis.network
     fleet, parents = network.fleet, network.parents
@@ -65,7 +68,7 @@ def left_out(fleet: Fleet, classes: list[int]) -> str:
     return f" Of {fleet.classes} classes, {len(classes)} are shown." if hidden else ""
 
 
-def class_figure(fleet: Fleet, classes: list[int], sides: Mapping[str, Analysis]) -> Figure:
+def class_figure(fleet: Fleet, classes: list[int], sides: "Mapping[str, Analysis]") -> Figure:
     quantities = {
         "share": ("share of all tasks", True),
         "busy": ("share of the time that a client computes", True),
@@ -100,39 +103,3 @@ def class_figure(fleet: Fleet, classes: list[int], sides: Mapping[str, Analysis]
     return Figure(
         "classes", "What each class gets", alt + ".", tuple(views), wide=True, palette=PALETTE
     )
-
-
-def class_table(fleet: Fleet, classes: list[int], sides: Mapping[str, Analysis]) -> Table:
-    found = {name: by_class(analysis) for name, analysis in sides.items()}
-    rows = [
-        (
-            f"{fleet.label(k)}, {name}",
-            f"{fleet.counts[k]:,}",
-            f"{own.share[k]:.1%}",
-            f"{own.busy[k]:.1%}",
-            _rounded(own.wait[k]),
-            f"{own.weight[k]:.3g}",
-            _rounded(own.staleness[k]),
-        )
-        for k in classes
-        for name, own in found.items()
-    ]
-    return Table(
-        (
-            "class",
-            "clients",
-            "share of tasks",
-            "busy",
-            "wait, units of time",
-            "weight of an update",
-            "staleness, updates",
-        ),
-        tuple(rows),
-        title="Class by class",
-        note="Wait: time from when a task is sent until the client begins it. Weight: what an update "
-        "counts so that all clients count equally, 1 on average." + left_out(fleet, classes),
-    )
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"
