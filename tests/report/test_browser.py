@@ -1,40 +1,16 @@
 """The page in a real browser: every figure drawn, switches that work, no request, no error."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browser import READABLE, browser, kept, needs_chromium
 
 from sojourn.reproduce.pages import report_of
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
+__all__ = ["browser"]
+pytestmark = needs_chromium
 
 
 @pytest.fixture
@@ -115,31 +91,6 @@ def test_dark_and_light(opened: Any) -> None:
     assert background() != light, "the choice is kept"
 
 
-READABLE = """() => {
-  const channel = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-  const parts = text => text.match(/[\\d.]+/g).map(Number);
-  const light = c => 0.2126 * channel(c[0]) + 0.7152 * channel(c[1]) + 0.0722 * channel(c[2]);
-  const ground = e => {
-    for (; e; e = e.parentElement) {
-      const c = parts(getComputedStyle(e).backgroundColor);
-      if (c.length === 3 || c[3] === 1) return c;
-    }
-    return [255, 255, 255];
-  };
-  const faint = [];
-  for (const e of document.querySelectorAll('h1, h2, h3, p, td, th, dt, dd, li, button, summary, b, text')) {
-    if (!e.textContent.trim() || !e.getClientRects().length) continue;
-    const style = getComputedStyle(e);
-    const svg = e instanceof SVGElement;
-    const ink = parts(svg ? style.fill : style.color);
-    const [a, b] = [light(ink), light(ground(svg ? e.closest('svg').parentElement : e))].sort();
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < (svg ? 3 : 4.5)) faint.push([ratio.toFixed(2), e.textContent.trim().slice(0, 40)]);
-  }
-  return faint;
-}"""
-"""Texts whose contrast with what is behind them is too small: 4.5, and 3 in figures (WCAG 2.2 AA)."""
-
 CUT = """() => [...document.querySelectorAll('h1, p, .tiles div, .chip, .plot, .drawing, .drawing svg')]
   .filter(e => e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1
     && getComputedStyle(e).overflowX !== 'visible')
@@ -149,13 +100,6 @@ CUT = """() => [...document.querySelectorAll('h1, p, .tiles div, .chip, .plot, .
       || box.top < whole.top - 1 || box.bottom > whole.bottom + 1);
   })).map(e => e.textContent.trim().slice(0, 60))"""
 """What lies outside the window, or a text of a picture outside the picture."""
-
-
-def kept(tmp_path: Path, name: str) -> Path:
-    """Where a picture of the page goes: the folder $SOJOURN_SCREENSHOTS, if it is given."""
-    folder = Path(os.environ.get("SOJOURN_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / name
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,6 +1,7 @@
 """Routings along one parameter, for objectives that tell no gradient."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
 from sojourn.errors import Unreachable
@@ -25,6 +26,30 @@ def exponent_routing(fleet: Fleet, exponent: float) -> FloatArray:
     logs = exponent * np.log(fleet.service_rates)
     weights = np.exp(logs - logs.max())
     return np.asarray(weights / (fleet.counts @ weights), dtype=np.float64)
+
+
+def exponent_map(
+    fleet: Fleet,
+    objective: Objective,
+    exponents: FloatArray,
+    tasks: ArrayLike,
+    *,
+    server_rate: float | None = None,
+) -> FloatArray:
+    """The objective for every number of tasks in flight (rows) and exponent; ``nan`` out of reach.
+
+    Cost: an evaluation per cell.
+    """
+    routings = [exponent_routing(fleet, float(exponent)) for exponent in exponents]
+
+    def value(routing: FloatArray, m: int) -> float:
+        try:
+            network = Network(fleet, routing, m, server_rate=server_rate)
+            return objective.evaluate(network).value
+        except Unreachable:
+            return float("nan")
+
+    return np.array([[value(p, int(m)) for p in routings] for m in np.asarray(tasks).tolist()])
 
 
 def search_along_exponent(

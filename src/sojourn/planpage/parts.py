@@ -12,7 +12,7 @@ from sojourn.jackson import Analysis
 from sojourn.jackson.classes import NEVER, NOW, PLAN, left_out, shown_classes
 from sojourn.network import Fleet, Network
 from sojourn.optimize import NoiseRate, Objective, group_clients
-from sojourn.optimize.exponent import exponent_routing
+from sojourn.optimize.exponent import exponent_map
 from sojourn.planning import Plan, Sensitivity, frontier, sensitivity
 from sojourn.report.heatmap import Heatmap
 from sojourn.report.sections import Drawing, Section
@@ -83,11 +83,8 @@ def _map(plan: Plan, fleet: Fleet) -> tuple[Heatmap, tuple[float, float]]:
     """The objective over exponents and tasks in flight, and where on it the best is."""
     most = max(2 * fleet.size, plan.concurrency)
     tasks = np.unique(np.append(np.geomspace(1, most, LEVELS).round(), plan.concurrency))
-    rate, values = plan.network.server_rate, np.empty((tasks.size, EXPONENTS.size))
-    for j, m in enumerate(tasks.tolist()):
-        for i, exponent in enumerate(EXPONENTS.tolist()):
-            p = exponent_routing(fleet, exponent)
-            values[j, i] = value_at(plan, Network(fleet, p, int(m), server_rate=rate))
+    rate = plan.network.server_rate
+    values = exponent_map(fleet, plan.objective, EXPONENTS, tasks, server_rate=rate)
     best = float(np.nanmax(values) if plan.objective.maximize else np.nanmin(values))
     never = None
     if isinstance(plan.objective, NoiseRate):

@@ -1,0 +1,197 @@
+"""A small server for one page: on this machine only, for whoever has its address."""
+
+import hmac
+import json
+import math
+import secrets
+import traceback
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from sojourn.errors import SojournError
+
+Answer = Callable[[Mapping[str, Any]], Any]
+"""What a question of the page is answered by: JSON values in, JSON values out."""
+LOOPBACK = "127.0.0.1"
+LONGEST_QUESTION = 1 << 20
+"""Bytes of a question; the page's own have some hundred."""
+TOKEN_HEADER = "X-Sojourn-Token"
+NONCE = "/*nonce*/"
+"""Stands in a page where its own scripts say that they are."""
+
+
+class LocalServer:
+    """Serves ``page`` at ``/`` and each of ``answers`` at ``/api/NAME``, on a free port of 127.0.0.1.
+
+    The address holds a token that nobody can guess. Without it, for another host or from another
+    origin every request is refused, so that no other user and no other page in the same browser
+    can ask anything.
+
+    >>> server = LocalServer("<p>hello</p>", {})
+    >>> server.address.startswith("http://127.0.0.1:")
+    True
+    >>> server.close()
+    """
+
+    def __init__(self, page: str, answers: Mapping[str, Answer], *, port: int = 0) -> None:
+        self._token = secrets.token_urlsafe(24)
+        self._http = _Server((LOOPBACK, port), _Handler)
+        self._http.nonce = secrets.token_urlsafe(16)
+        self._http.page = page.replace(NONCE, self._http.nonce)
+        self._http.answers, self._http.token = answers, self._token
+
+    @property
+    def port(self) -> int:
+        """The port that it listens to."""
+        return int(self._http.server_address[1])
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser."""
+        return f"http://{LOOPBACK}:{self.port}/?token={self._token}"
+
+    @property
+    def token(self) -> str:
+        """What every request must bring."""
+        return self._token
+
+    def serve(self) -> None:
+        """Answer until `close` is called from elsewhere, or Ctrl-C."""
+        self._http.serve_forever(poll_interval=0.2)
+
+    def stop(self) -> None:
+        """Make `serve` return; from another thread."""
+        self._http.shutdown()
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._http.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    page: str
+    answers: Mapping[str, Answer]
+    token: str
+    nonce: str
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "sojourn", ""
+    timeout = 60
+    server: _Server
+
+    def do_GET(self) -> None:
+        if not self._admitted():
+            return
+        if urlsplit(self.path).path != "/":
+            self._send_json(HTTPStatus.NOT_FOUND, {"error": "there is only one page here: /"})
+            return
+        self._send(HTTPStatus.OK, self.server.page.encode(), "text/html; charset=utf-8")
+
+    def do_POST(self) -> None:
+        question = self._body()
+        if question is None or not self._admitted():
+            return
+        name = urlsplit(self.path).path.removeprefix("/api/")
+        answer = self.server.answers.get(name)
+        if answer is None:
+            self._send_json(HTTPStatus.NOT_FOUND, {"error": f"nobody answers to '{name[:40]}'"})
+            return
+        try:
+            values = json.loads(question or b"{}")
+            if not isinstance(values, dict):
+                raise ValueError("not an object")
+        except (ValueError, RecursionError):
+            self._send_json(HTTPStatus.BAD_REQUEST, {"error": "the question is no JSON object"})
+            return
+        try:
+            found = answer(values)
+        except SojournError as error:
+            self._send_json(HTTPStatus.UNPROCESSABLE_ENTITY, {"error": str(error)})
+        except Exception as error:
+            traceback.print_exc()
+            self._send_json(
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                {"error": f"this should not happen ({type(error).__name__}): see the terminal"},
+            )
+        else:
+            self._send_json(HTTPStatus.OK, found)
+
+    def _admitted(self) -> bool:
+        """Whether host, origin and token are ours; otherwise the refusal is sent."""
+        hosts = {f"{name}:{self.server.server_address[1]}" for name in (LOOPBACK, "localhost")}
+        origin = self.headers.get("Origin")
+        given = self.headers.get(TOKEN_HEADER) or "".join(
+            parse_qs(urlsplit(self.path).query).get("token", [])[:1]
+        )
+        if self.headers.get("Host") not in hosts:
+            refusal = "this server answers for 127.0.0.1 only"
+        elif origin is not None and origin not in {f"http://{host}" for host in hosts}:
+            refusal = "this server answers to its own page only"
+        elif not hmac.compare_digest(given.encode(), self.server.token.encode()):
+            refusal = "the token is missing or wrong: open the address that the command printed"
+        else:
+            return True
+        self._send_json(HTTPStatus.FORBIDDEN, {"error": refusal})
+        return False
+
+    def _body(self) -> bytes | None:
+        length = self.headers.get("Content-Length", "0")
+        if not length.isdigit() or int(length) > LONGEST_QUESTION:
+            self.close_connection = True
+            self._send_json(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": "the question is too long"}
+            )
+            return None
+        return self.rfile.read(int(length))
+
+    def _send_json(self, status: HTTPStatus, values: Any) -> None:
+        text = json.dumps(finite(values), separators=(",", ":"), allow_nan=False)
+        self._send(status, text.encode(), "application/json")
+
+    def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.send_header(
+            "Content-Security-Policy",
+            f"default-src 'none'; script-src 'nonce-{self.server.nonce}'; style-src 'unsafe-inline'; "
+            "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+            "frame-ancestors 'none'",
+        )
+        self.end_headers()
+        self.wfile.write(body)
+
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: addresses hold the token."""
+
+
+def finite(values: Any) -> Any:
+    """JSON has neither infinity nor nan: both become null.
+
+    >>> finite({"a": [1.0, float("inf")]})
+    {'a': [1.0, None]}
+    """
+    if isinstance(values, float):
+        return values if math.isfinite(values) else None
+    if isinstance(values, Mapping):
+        return {key: finite(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [finite(value) for value in values]
+    return values

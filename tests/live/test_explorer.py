@@ -1,0 +1,217 @@
+"""What the explorer answers is what the package computes, asked through its interface."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sojourn as sj
+from sojourn.inputs import DEFAULT_CONSTANTS
+from sojourn.live.explorer import Explorer
+from sojourn.live.settings import MOST_CLASSES
+from sojourn.optimize.exponent import exponent_routing
+from sojourn.stability import largest_stable_step
+from tests.live.conftest import Ask
+
+FLEET = sj.built_in_fleet("three-clusters")
+OTHER = {"rates": [0.02, 0.5, 3.0], "counts": [4, 7, 2]}
+OTHER_FLEET = sj.Fleet(OTHER["rates"], OTHER["counts"], FLEET.names)
+
+
+def answered(ask: Ask, name: str, **values: Any) -> Any:
+    status, found = ask(name, values)
+    assert status == 200, found
+    return found
+
+
+@pytest.mark.parametrize("fleet, given", [(FLEET, {}), (OTHER_FLEET, OTHER)])
+@pytest.mark.parametrize("exponent, tasks", [(0.0, 30), (0.5, 1), (0.7, 12)])
+def test_routed_numbers_are_those_of_analyze(
+    ask: Ask, fleet: sj.Fleet, given: dict[str, Any], exponent: float, tasks: int
+) -> None:
+    view = answered(ask, "view", **given, exponent=exponent, concurrency=tasks)
+    network = sj.Network(fleet, exponent_routing(fleet, exponent), tasks)
+    expected = sj.analyze(network)
+    now = view["summary"]
+    assert now["throughput"] == expected.throughput
+    assert now["noise_rate"] == expected.noise_rate
+    assert now["noise_floor"] == sj.noise_floor(fleet, tasks)
+    assert now["mean_staleness_time"] == expected.mean_staleness_time
+    assert now["worst_staleness"] == expected.staleness.max()
+    assert now["stable_step"] == largest_stable_step(tasks, expected.weight_square)
+    for k, row in enumerate(view["classes"]):
+        assert row["busy"] == expected.utilization[k]
+        assert row["staleness"] == expected.staleness[k]
+        assert row["staleness_time"] == expected.staleness_time[k]
+        assert row["share"] == fleet.counts[k] * expected.shares[k]
+        assert row["weight"] == pytest.approx(expected.weights[k], rel=1e-12)
+
+
+def test_never_queueing_is_at_the_floor(ask: Ask) -> None:
+    for tasks in (5, 30):
+        view = answered(ask, "view", dispatch="never-queue", concurrency=tasks)
+        network = sj.Network(FLEET, sj.uniform_routing(FLEET), tasks)
+        expected = sj.analyze(network, "never-queue")
+        assert view["summary"]["throughput"] == expected.throughput
+        assert view["summary"]["noise_over_floor"] == pytest.approx(1.0, rel=1e-12)
+        assert view["summary"]["waiting"] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("debias", [0.0, 0.3, 1.0])
+def test_weights_have_mean_one_whatever_the_debias(ask: Ask, debias: float) -> None:
+    view = answered(ask, "view", dispatch="never-queue", debias=debias)
+    rows = view["classes"]
+    assert sum(row["share"] * row["weight"] for row in rows) == pytest.approx(1.0)
+    square = sum(row["share"] * row["weight"] ** 2 for row in rows)
+    assert view["summary"]["stable_step"] == pytest.approx(largest_stable_step(30, square))
+    spread = rows[0]["weight"] / rows[2]["weight"]
+    assert spread == pytest.approx((rows[2]["share"] / rows[0]["share"]) ** debias)
+
+
+@pytest.mark.parametrize("goal", ["noise-rate", "time-to-accuracy"])
+def test_the_map_is_the_objective_everywhere(ask: Ask, goal: str) -> None:
+    found = answered(ask, "view", goal=goal, gradient_norm=0.4)["map"]
+    wanted = sj.NoiseRate() if goal == "noise-rate" else sj.TimeToAccuracy(DEFAULT_CONSTANTS, 0.4)
+    for i, j in ((0, 0), (4, 7), (len(found["tasks"]) - 1, 10)):
+        p = exponent_routing(FLEET, found["exponents"][j])
+        value = wanted.evaluate(sj.Network(FLEET, p, found["tasks"][i])).value
+        assert found["values"][i][j] == value
+    assert found["best"]["value"] == np.min(found["values"])
+    assert np.max(found["shades"]) == 1.0
+
+
+@pytest.mark.parametrize("goal", ["noise-rate", "time-to-accuracy"])
+def test_the_advice_is_the_plan(ask: Ask, goal: str) -> None:
+    found = answered(ask, "advice", goal=goal)
+    wanted = sj.NoiseRate() if goal == "noise-rate" else sj.TimeToAccuracy(DEFAULT_CONSTANTS, 0.5)
+    expected = sj.plan(FLEET, wanted)
+    assert found["plan"]["value"] == expected.value
+    assert found["plan"]["concurrency"] == expected.concurrency
+    assert found["plan"]["learning_rate"] == expected.learning_rate
+    routing = [row["routing"] for row in found["plan"]["classes"]]
+    assert routing == expected.network.routing.tolist()
+    assert not found["is_best"]
+    used = answered(ask, "advice", **{"goal": goal, **found["use"]})
+    assert used["is_best"], "nothing is left to recommend once it is used"
+
+
+def test_the_recommendation_does_what_it_says(ask: Ask) -> None:
+    found = answered(ask, "advice")
+    before = answered(ask, "view")["summary"]
+    after = answered(ask, "view", **found["use"])["summary"]
+    less = before["noise_rate"] / after["noise_rate"]
+    more = after["throughput"] / before["throughput"]
+    assert (
+        found["title"]
+        == f"Never queue: {less:.3g} times less noise, {more:.3g} times as many updates"
+    )
+
+
+def test_a_planned_routing_is_that_of_plan(ask: Ask) -> None:
+    view = answered(ask, "view", dispatch="planned", concurrency=12)
+    expected = sj.analyze(sj.plan(FLEET, sj.NoiseRate(), concurrency=12).network)
+    assert view["summary"]["noise_rate"] == expected.noise_rate
+
+
+def test_a_saved_plan_is_read_back_with_everything(ask: Ask, tmp_path: Path) -> None:
+    settings = {"dispatch": "never-queue", "concurrency": 11, "debias": 0.5, "learning_rate": 0.07}
+    kept = answered(ask, "save", **settings, file="plan.toml")
+    path = tmp_path / kept["name"]
+    path.write_text(kept["text"], encoding="utf-8")
+    plan = sj.Plan.read(path)
+    assert (plan.policy, plan.concurrency, plan.learning_rate) == (sj.NeverQueue(), 11, 0.07)
+    assert plan.rule == sj.rules.AsyncSGD(debias=0.5)
+    assert plan.fleet == FLEET
+    assert plan.value == pytest.approx(sj.noise_floor(FLEET, 11))
+    schedule = sj.simulate(plan.network, rounds=50, policy=plan.policy, seed=1)
+    assert schedule.rounds == 50
+
+
+def test_a_saved_fleet_is_the_one_on_the_page(ask: Ask, tmp_path: Path) -> None:
+    kept = answered(ask, "save", **OTHER, file="fleet.csv")
+    (tmp_path / "fleet.csv").write_text(kept["text"], encoding="utf-8")
+    assert sj.Fleet.from_csv(tmp_path / "fleet.csv") == OTHER_FLEET
+    assert ask("save", {"file": "../other"})[0] == 422
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"exponent": 0.5, "concurrency": 9}, {**OTHER, "dispatch": "never-queue", "concurrency": 5}],
+)
+def test_the_command_tells_the_same(ask: Ask, tmp_path: Path, settings: dict[str, Any]) -> None:
+    view = answered(ask, "view", **settings)
+    for name in view["command"]["needs"]:
+        kept = answered(ask, "save", **settings, file=name)
+        (tmp_path / name).write_text(kept["text"], encoding="utf-8")
+    words = view["command"]["line"].split()
+    assert words[0] == "sojourn"
+    done = subprocess.run(
+        [sys.executable, "-m", "sojourn", *words[1:], "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["throughput"] == pytest.approx(view["summary"]["throughput"])
+    assert told["noise_rate"] == pytest.approx(view["summary"]["noise_rate"])
+
+
+def test_every_other_command_runs_on_what_was_saved(ask: Ask, tmp_path: Path) -> None:
+    settings = {"exponent": 0.35, "concurrency": 6}
+    view = answered(ask, "view", **settings)
+    assert view["command"] == {"line": "sojourn simulate plan.toml", "needs": ["plan.toml"]}
+    kept = answered(ask, "save", **settings, file="plan.toml")
+    (tmp_path / "plan.toml").write_text(kept["text"], encoding="utf-8")
+    network = sj.Plan.read(tmp_path / "plan.toml").network
+    assert sj.analyze(network).throughput == pytest.approx(view["summary"]["throughput"])
+    planned = answered(ask, "view", dispatch="planned", goal="time-to-accuracy", concurrency=7)
+    assert planned["command"]["line"].startswith("sojourn plan three-clusters --concurrency 7")
+
+
+def test_pinned_settings_are_compared_in_order(ask: Ask) -> None:
+    rows = answered(ask, "compare", settings=[{"concurrency": 3}, {"dispatch": "never-queue"}])
+    assert [row["words"].split(",")[0] for row in rows] == ["uniform routing", "never queue"]
+    assert rows[1]["noise_rate"] == pytest.approx(sj.noise_floor(FLEET, 30))
+    assert ask("compare", {"settings": [{}] * 99})[0] == 422
+
+
+def test_the_timeline_shows_the_settings(ask: Ask) -> None:
+    queues = answered(ask, "view")["timeline"]["svg"]
+    busy = answered(ask, "view", dispatch="never-queue")["timeline"]["svg"]
+    assert 'class="queue"' in queues
+    assert 'class="queue"' not in busy
+    assert busy.count('class="touch"') == 30
+
+
+def test_two_pages_ask_at_once(ask: Ask) -> None:
+    """Everyone gets the answer to their own question, whoever else is asking."""
+    with ThreadPoolExecutor(8) as pool:
+        tasks = [3, 30, 7, 11, 3, 90, 1, 30] * 3
+        found = list(pool.map(lambda m: answered(ask, "view", concurrency=m), tasks))
+    for m, view in zip(tasks, found, strict=True):
+        network = sj.Network(FLEET, sj.uniform_routing(FLEET), m)
+        assert view["summary"]["throughput"] == sj.analyze(network).throughput
+
+
+def test_a_fleet_of_many_speeds_is_grouped_and_says_so() -> None:
+    explorer = Explorer(sj.built_in_fleet("fifty"), "fifty")
+    assert explorer.base.classes <= MOST_CLASSES
+    assert explorer.base.size == 50
+    assert explorer.about()["note"].startswith("50 speeds, grouped into")
+    view = explorer.view({})
+    assert view["command"]["needs"] == ["fleet.csv"], "the grouped fleet is not the one named"
+
+
+def test_links_have_no_theory_of_never_queueing_and_get_a_routing() -> None:
+    fleet = sj.Fleet([0.1, 1.0], counts=[2, 3], uplink=[1.0, 0.5])
+    explorer = Explorer(fleet, "fleet.csv")
+    assert explorer.advice({})["use"]["dispatch"] == "planned"
+    with pytest.raises(sj.InvalidInput, match="no theory is known"):
+        explorer.view({"dispatch": "never-queue"})
