@@ -1,10 +1,16 @@
 """Paired seeds: is one strategy really better than another, or do they tie?"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+from scipy.special import fdtrc, fdtri, stdtr, stdtrit
 from scipy.stats import t as student
+
+from sojourn.errors import InvalidInput
+from sojourn.types import FloatArray
 
 LEVEL = 0.05
 """The chance of telling two equal candidates apart, all looks taken together."""
@@ -38,3 +44,156 @@ def told_apart(first: Sequence[float], second: Sequence[float], looks: int = 1) 
         return round(mean, 12) if mean else None
     limit = float(student.ppf(1.0 - LEVEL / looks / 2.0, difference.size - 1))
     return round(mean, 12) if abs(mean) > limit * error else None
+
+
+TRIALS = 50_000
+"""Results without a difference that are drawn to find the levels of a sequence of looks."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, where the truth lies at the level asked for, and how many pairs it rests on.
+
+    >>> Interval(2.0, 1.0, 3.0, pairs=4).side(of=0.0), Interval(2.0, -1.0, 5.0, 4).side(of=0.0)
+    (1, 0)
+    """
+
+    estimate: float
+    low: float
+    high: float
+    pairs: int
+
+    def side(self, of: float) -> int:
+        """Whether the truth is above (1) or below (-1) a number; 0 if that cannot be told."""
+        return int(self.low > of) - int(self.high < of)
+
+
+@dataclass(frozen=True)
+class Looks:
+    """A sequential design: after how many pairs of runs results are looked at, rising.
+
+    The intervals of all looks together hold with the probability asked for, so that one may stop at
+    any of them, for whatever reason, and believe what it says. A look has a share of the level in
+    proportion to its pairs; what that comes to is found by drawing results without a difference,
+    since looks share data and Bonferroni would waste half of the level.
+
+    >>> looks = Looks((4, 6, 8, 12))
+    >>> looks.after(6), looks.after(12)
+    (8, None)
+    """
+
+    pairs: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        rising = all(a < b for a, b in zip(self.pairs, self.pairs[1:], strict=False))
+        if not self.pairs or self.pairs[0] < 2 or not rising:
+            raise InvalidInput(
+                f"looks are rising numbers of pairs, from 2 on; they are {list(self.pairs)}"
+            )
+
+    def after(self, pairs: int) -> int | None:
+        """How many pairs the look after ``pairs`` of them needs; ``None`` if that was the last."""
+        return next((look for look in self.pairs if look > pairs), None)
+
+    def of_difference(self, values: Sequence[float], level: float = LEVEL) -> Interval:
+        """Where the mean of paired differences lies, as many as one of the looks has.
+
+        >>> Looks((3, 6)).of_difference([1.0, 1.1, 0.9]).side(of=0.0)
+        1
+        """
+        differences = np.asarray(values, dtype=np.float64)
+        number = differences.size
+        if number not in self.pairs or not np.isfinite(differences).all():
+            return Interval(float(differences.mean()) if number else math.nan, *_NOWHERE, number)
+        mean = float(differences.mean())
+        error = float(differences.std(ddof=1)) / math.sqrt(number)
+        nominal = _share(self.pairs, level, _difference_levels) * number
+        margin = _t_limit(nominal, number) * error
+        return Interval(mean, mean - margin, mean + margin, number)
+
+    def of_deviations(
+        self, above: float, below: float, pairs: int, level: float = LEVEL
+    ) -> Interval:
+        """Where the ratio of two standard deviations lies, from variances over ``pairs`` runs each.
+
+        Runs under the same seeds are correlated, which brings the ratio of their variances nearer to
+        its expectation than the F law has it: the interval is then too long rather than too short.
+        """
+        known = math.isfinite(above) and math.isfinite(below) and min(above, below) > 0
+        ratio = math.sqrt(above / below) if known else math.nan
+        if pairs not in self.pairs or not known:
+            return Interval(ratio, *_NOWHERE, pairs)
+        nominal = _share(self.pairs, level, _deviation_levels) * pairs
+        factor = math.sqrt(_f_limit(nominal, pairs))
+        return Interval(ratio, ratio / factor, ratio * factor, pairs)
+
+    def needed(self, gap: float, deviation: float, level: float = LEVEL) -> float:
+        """About how many pairs would tell a ``gap`` from zero if pairs scatter by ``deviation``.
+
+        As many as the last look would need if it came that late; infinite beyond ten thousand.
+
+        >>> Looks((4, 6, 8, 12)).needed(1.0, 1.0), Looks((4,)).needed(0.0, 1.0)
+        (8.0, inf)
+        """
+        nominal = _share(self.pairs, level, _difference_levels) * self.pairs[-1]
+
+        def tells(pairs: int) -> bool:
+            return _t_limit(nominal, pairs) * deviation < gap * math.sqrt(pairs)
+
+        return next((float(pairs) for pairs in _PAIRS_TO_TRY if tells(pairs)), math.inf)
+
+    def needed_for_ratio(self, ratio: float, level: float = LEVEL) -> float:
+        """The same for a ``ratio`` of standard deviations to be told from 1."""
+        nominal = _share(self.pairs, level, _deviation_levels) * self.pairs[-1]
+        square = max(ratio, 1.0 / ratio) ** 2 if ratio > 0 else math.inf
+
+        def tells(pairs: int) -> bool:
+            return _f_limit(nominal, pairs) < square
+
+        return next((float(pairs) for pairs in _PAIRS_TO_TRY if tells(pairs)), math.inf)
+
+
+_NOWHERE = (-math.inf, math.inf)
+_PAIRS_TO_TRY = (*range(3, 200), *range(200, 10_001, 100))
+
+
+def _t_limit(level: float, pairs: int) -> float:
+    """Beyond how many standard errors, on either side, the mean of so many seldom lies."""
+    return -float(stdtrit(pairs - 1, level / 2.0))
+
+
+def _f_limit(level: float, pairs: int) -> float:
+    """Beyond which ratio, either way, two variances over so many seldom lie."""
+    return float(fdtri(pairs - 1, pairs - 1, 1.0 - level / 2.0))
+
+
+@cache
+def _share(looks: tuple[int, ...], level: float, levels: Callable[..., FloatArray]) -> float:
+    """The two-sided level per pair of each look, at which all of them together err at ``level``."""
+    if len(looks) == 1:
+        return level / looks[0]
+    return float(np.quantile(levels(looks), level))
+
+
+@cache
+def _difference_levels(looks: tuple[int, ...]) -> FloatArray:
+    """The least level per pair at which a look tells something, in trials without a difference."""
+    drawn = np.random.default_rng(0x4C4F4F4B).standard_normal((TRIALS, looks[-1]))
+    least = np.full(TRIALS, math.inf)
+    for number in looks:
+        seen = drawn[:, :number]
+        scores = np.abs(seen.mean(axis=1)) * math.sqrt(number) / seen.std(axis=1, ddof=1)
+        least = np.minimum(least, 2.0 * stdtr(number - 1, -scores) / number)
+    return np.asarray(least, dtype=np.float64)
+
+
+@cache
+def _deviation_levels(looks: tuple[int, ...]) -> FloatArray:
+    """The same for the ratio of two variances."""
+    drawn = np.random.default_rng(0x464C4F4F).standard_normal((2, TRIALS, looks[-1]))
+    least = np.full(TRIALS, math.inf)
+    for number in looks:
+        above, below = drawn[:, :, :number].var(axis=2, ddof=1)
+        ratios = np.maximum(above, below) / np.minimum(above, below)
+        least = np.minimum(least, 2.0 * fdtrc(number - 1, number - 1, ratios) / number)
+    return np.asarray(least, dtype=np.float64)

@@ -3,16 +3,19 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sojourn.comparison import Looks
 from sojourn.constants import LearningConstants
 from sojourn.history import History
 from sojourn.reproduce.cell_runs import CellRunner
-from sojourn.reproduce.estimate import estimated_seconds, in_words
-from sojourn.reproduce.pool import run_cells
+from sojourn.reproduce.estimate import Prices, in_words
+from sojourn.reproduce.pool import histories, make_runs
 from sojourn.reproduce.settings import Settings, Size, TrainingCell
-from sojourn.reproduce.training import Missing
+from sojourn.rules.weighting import task_ordinals
 from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.cells import schedule_of
 
 STRATEGIES = ("uniform", "g-optimal", "plan")
 
@@ -21,42 +24,82 @@ STRATEGIES = ("uniform", "g-optimal", "plan")
 def runner(tmp_path: Path) -> CellRunner:
     """Digits in the place of the paper's data sets, forty rounds."""
     settings = Settings.read("quick")
-    size = Size("linear", batch_size=16, seeds=2, evaluations=4, rounds=40, time=20.0)
-    short = {
-        name: dataclasses.replace(setting, strategies=STRATEGIES)
-        for name, setting in settings.settings.items()
-    }
-    settings = dataclasses.replace(settings, settings=short, sizes={"digits": size})
+    size = Size("linear", batch_size=16, looks=Looks((2,)), evaluations=4, rounds=40, time=20.0)
+    settings = dataclasses.replace(settings, sizes={"digits": size})
     return CellRunner(settings, tmp_path / "cells", jobs=1)
 
 
-def ran(runner: CellRunner, cell: TrainingCell, *also: str) -> list[History]:
-    histories = run_cells(runner, [cell], also)[cell]
-    assert not isinstance(histories, Missing)
-    return histories
+def ran(runner: CellRunner, cell: TrainingCell, *strategies: str) -> list[History]:
+    wanted = {(cell, name): 2 for name in strategies or STRATEGIES}
+    make_runs(runner, wanted)
+    return histories(runner, cell, wanted)
 
 
 def test_a_cell_against_rounds_is_run_once(runner: CellRunner) -> None:
     cell = TrainingCell("digits", "dirichlet(0.5)", "rounds")
-    histories = ran(runner, cell)
-    assert sorted({(h.strategy, h.seed) for h in histories}) == sorted(
+    found = ran(runner, cell)
+    assert sorted({(h.strategy, h.seed) for h in found}) == sorted(
         (name, seed) for name in STRATEGIES for seed in (0, 1)
     )
-    assert {int(h.round[-1]) for h in histories} == {40}
-    assert {h.rows for h in histories} == {5}
+    assert {int(h.round[-1]) for h in found} == {40}
+    assert {h.rows for h in found} == {5}
     stamps = {path: path.stat().st_mtime_ns for path in runner.folder.rglob("cells/*.jsonl")}
     again = ran(runner, cell)
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
-    assert [h.test_loss.tolist() for h in again] == [h.test_loss.tolist() for h in histories]
+    assert [h.test_loss.tolist() for h in again] == [h.test_loss.tolist() for h in found]
+
+
+def test_seeds_are_added_to_those_that_are_there(runner: CellRunner) -> None:
+    cell = TrainingCell("digits", "homogeneous", "rounds")
+    first = ran(runner, cell, "uniform")
+    make_runs(runner, {(cell, "uniform"): 3})
+    more = histories(runner, cell, {(cell, "uniform"): 3})
+    assert [h.seed for h in more] == [0, 1, 2]
+    assert [h.test_loss.tolist() for h in more[:2]] == [h.test_loss.tolist() for h in first]
 
 
 def test_against_time_every_strategy_is_evaluated_often(runner: CellRunner) -> None:
     cell = TrainingCell("digits", "homogeneous", "time", "lognormal")
-    histories = ran(runner, cell, "h-optimal")
-    assert {h.strategy for h in histories} == {*STRATEGIES, "h-optimal"}
-    for history in histories:
+    for history in ran(runner, cell, "balanced", "h-optimal", "never-queue"):
         assert 4 <= history.rows <= 8, "about as often as asked, though the start is quicker"
         assert history.time[-1] <= 20.0
+
+
+@pytest.mark.parametrize("law", ["exponential", "lognormal"])
+@pytest.mark.parametrize(
+    ("setting", "pair"),
+    [("rounds", ("uniform", "g-optimal")), ("time", ("balanced", "h-printed"))],
+)
+def test_pairs_share_data_weights_batches_and_service_times(
+    runner: CellRunner, setting: str, pair: tuple[str, str], law: str
+) -> None:
+    cell = TrainingCell("digits", "dirichlet(0.5)", setting, law)
+    experiments = [runner.experiment(cell, name, 2) for name in pair]
+    problems = [build_problem(one, 1) for one in experiments]
+    assert problems[0] is problems[1], "partition, first weights and batches"
+    taken = []
+    for one in experiments:
+        schedule = schedule_of(one, one.strategies[0], 1, rounds=one.rounds, time=one.time)
+        client = np.asarray(schedule.client)
+        lasted = served(client, np.asarray(schedule.time), np.asarray(schedule.dispatched))
+        taken.append(
+            dict(zip(zip(client, task_ordinals(client), strict=True), lasted, strict=True))
+        )
+    shared = {*taken[0]} & {*taken[1]}
+    assert len(shared) >= 5
+    for task in shared:
+        assert taken[0][task] == pytest.approx(taken[1][task], rel=1e-9)
+
+
+def served(client: np.ndarray, time: np.ndarray, dispatched: np.ndarray) -> np.ndarray:
+    """How long each completed task was served: since it came, or since its client was free."""
+    sent = np.concatenate([[0.0], time])[dispatched]
+    free = np.zeros(int(client.max()) + 1)
+    lasted = np.empty(time.size)
+    for t, i in enumerate(client):
+        lasted[t] = time[t] - max(sent[t], free[i])
+        free[i] = time[t]
+    return lasted
 
 
 def test_constants_are_measured_once(runner: CellRunner) -> None:
@@ -68,22 +111,14 @@ def test_constants_are_measured_once(runner: CellRunner) -> None:
     assert len(list((runner.folder / "constants").iterdir())) == 1
 
 
-def test_data_that_are_not_there_are_said(
-    runner: CellRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SOJOURN_DATA", str(tmp_path))
-    cell = TrainingCell("cifar-10", "homogeneous", "rounds")
-    found = run_cells(runner, [cell])[cell]
-    assert isinstance(found, Missing)
-    assert "cifar-10" in found.reason
-    assert not runner.folder.exists()
-
-
-def test_the_estimate_falls_to_nothing_when_all_is_done(runner: CellRunner) -> None:
+def test_prices_are_timed_once(runner: CellRunner) -> None:
     cell = TrainingCell("digits", "homogeneous", "rounds")
-    assert estimated_seconds(runner, [(cell, ())]) > 0
-    ran(runner, cell)
-    assert estimated_seconds(runner, [(cell, ())]) == 0
+    prices = Prices(runner, {})
+    price = prices.run(cell, "uniform")
+    assert price > 0
+    assert Prices(runner, prices.known).run(cell, "uniform") == price
+    gradient, evaluation, _ = prices.known["digits"]
+    assert price == pytest.approx(40 * gradient + 4 * evaluation)
     assert in_words(0.2) == "1 seconds"
 
 
@@ -100,29 +135,22 @@ class Heard:
         self.done += amount
 
 
-def test_cells_share_one_pool_and_the_rest_goes_on_without_data(
-    runner: CellRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SOJOURN_DATA", str(tmp_path))
-    absent = TrainingCell("kmnist", "homogeneous", "time")
+def test_cells_share_one_pool(runner: CellRunner) -> None:
     cells = [
         TrainingCell("digits", "homogeneous", "rounds", "deterministic"),
-        absent,
         TrainingCell("digits", "homogeneous", "rounds"),
     ]
     said: list[str] = []
     heard = Heard()
-    found = run_cells(runner, cells, say=said.append, progress=heard)
-    assert list(found) == cells
-    assert isinstance(found[absent], Missing)
+    wanted = {(cell, name): 2 for cell in cells for name in STRATEGIES}
+    make_runs(runner, wanted, say=said.append, progress=heard)
     kept = sorted(runner.folder.rglob("cells/*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
     assert len(kept) == 2 * 2 * len(STRATEGIES)
     seeds = [History.read(path)[0].seed for path in kept]
     assert seeds == [0] * 6 + [1] * 6, "runs of one problem are neighbours"
     assert heard.done == pytest.approx(heard.total)
     assert heard.total == 12 * 40
-    assert "kmnist" in said[0]
-    assert [line.partition(": done after ")[0].strip() for line in said[1:]] == [
+    assert [line.partition(": done after ")[0].strip() for line in said] == [
         "Digits, homogeneous, deterministic times",
         "Digits, homogeneous",
     ]
@@ -139,7 +167,7 @@ def test_several_processes_find_what_one_finds(runner: CellRunner, tmp_path: Pat
 
 def test_a_process_keeps_the_problem_it_used_last(runner: CellRunner) -> None:
     first, other = (
-        next(iter(runner.experiments(TrainingCell("digits", "homogeneous", "rounds", law))))[1]
+        runner.experiment(TrainingCell("digits", "homogeneous", "rounds", law), "uniform", 2)
         for law in ("exponential", "lognormal")
     )
     problem = build_problem(first, 0)

@@ -27,8 +27,19 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="[CLAIM...]", help="Numbers; all by default.")
     ] = None,
     scale: Annotated[
-        str, typer.Option(help="quick (minutes; checks trends) or paper (the paper's own size).")
+        str,
+        typer.Option(
+            help="quick (20 minutes on two cores; checks trends), standard (three hours), or paper "
+            "(the paper's own size)."
+        ),
     ] = "quick",
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="How long training may take instead: 90s, 10m, 2h.",
+            show_default="as the scale says",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results.", show_default="runs/paper-SCALE")
     ] = None,
@@ -50,9 +61,9 @@ def reproduce(
     """
     try:
         from sojourn.reproduce.claims import read_claims
-        from sojourn.reproduce.estimate import in_words
         from sojourn.reproduce.pages import report_of
-        from sojourn.reproduce.run import TRAINING, Reproduction
+        from sojourn.reproduce.run import Reproduction
+        from sojourn.tuning.budget import parse_duration
     except ImportError as error:
         raise MissingExtra(error.name or "torch", extra="all") from error
 
@@ -67,12 +78,14 @@ def reproduce(
         console.print(table)
         return
     folder = out or Path("runs") / f"paper-{scale}"
-    work = Reproduction.prepare(wanted, scale=scale, out=folder, jobs=jobs, data_dir=data_dir)
-    if scale == "paper" and any(claim.computes == TRAINING for claim in wanted):
+    seconds = None if budget is None else parse_duration(budget)
+    work = Reproduction.prepare(
+        wanted, scale=scale, out=folder, jobs=jobs, data_dir=data_dir, budget=seconds
+    )
+    if work.trains:
         typer.echo("timing gradients to estimate the work ...")
-        length = in_words(work.estimate())
-        typer.echo(f"the training that is not done yet will take about {length} with {jobs} jobs")
-        if not yes and console.is_terminal:
+        typer.echo(work.estimate())
+        if scale == "paper" and not yes and console.is_terminal:
             typer.confirm("begin?", abort=True)
     table = Table(box=None, header_style="bold")
     for column in ("claim", "about", "verdict", "statements"):

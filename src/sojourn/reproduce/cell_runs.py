@@ -1,93 +1,91 @@
-"""The cells of training claims as experiments of `sojourn.train`, and their measured constants."""
+"""The runs of training claims as experiments of `sojourn.train`, and what is measured before them."""
 
+import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sojourn.config import Table
 from sojourn.constants import LearningConstants
 from sojourn.files import replacing
 from sojourn.reproduce.settings import Settings, TrainingCell
-from sojourn.reproduce.strategies import network_of, routing_of
+from sojourn.reproduce.strategies import strategy_of
 from sojourn.reproduce.training import exponential
 from sojourn.runfolder import RunFolder
-from sojourn.simulation.simulate import simulate
 from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.calibrate import calibrate
+from sojourn.train.experiment.cells import Cell, expected_gradients_of, schedule_of
 from sojourn.train.experiment.experiment import Experiment, experiment_from_table
+from sojourn.train.experiment.models import SMALL_MODELS, parse_model
 
 CALIBRATION_SEED = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class CellRunner:
-    """Makes cells into experiments, whose folders and constants are kept in ``folder``."""
+    """Makes runs into experiments, whose folders and constants are kept in ``folder``."""
 
     settings: Settings
     folder: Path
     jobs: int
     data_dir: Path | None = None
+    _tables: dict[tuple[str, ...], dict[str, Any]] = field(default_factory=dict)
 
     @property
     def data_folder(self) -> str | None:
         """Where data sets are sought first."""
         return None if self.data_dir is None else str(self.data_dir.resolve())
 
-    def experiments(
-        self, cell: TrainingCell, also: Sequence[str] = ()
-    ) -> Iterator[tuple[Path, Experiment]]:
-        """The experiments of a cell and their folders.
+    def place(self, cell: TrainingCell, strategy: str) -> Path:
+        """The folder of a strategy in a cell: each has as many seeds as its statements need."""
+        return self.folder / cell.name / strategy.replace(", ", "-")
 
-        Against rounds there is one with all strategies. Against time there is one per strategy, with
-        its own spacing of evaluations: one completes tens of rounds where another completes
-        thousands.
+    def experiment(
+        self, cell: TrainingCell, strategy: str, pairs: int, rate: float | None = None
+    ) -> Experiment:
+        """One strategy in a cell under the seeds from 0, at its own best rate where there is one.
+
+        All strategies share partition, first weights, batches and service times under a seed.
         """
-        setting = self.settings.settings[cell.setting]
-        strategies = (*setting.strategies, *also)
-        along_time = setting.axis == "time"
-        for group in [(name,) for name in strategies] if along_time else [strategies]:
-            folder = self.folder / cell.name / (group[0] if along_time else "all")
-            there = RunFolder(folder)
-            if there.begun:
-                yield folder, Experiment.read(there.experiment_path)
-            else:
-                yield folder, self._experiment(cell, group)
-
-    def _experiment(self, cell: TrainingCell, strategies: Sequence[str]) -> Experiment:
+        there = RunFolder(self.place(cell, strategy))
+        if there.begun:
+            known = Experiment.read(there.experiment_path)
+            return dataclasses.replace(known, seeds=tuple(range(pairs)))
         setting, size = self.settings.settings[cell.setting], self.settings.sizes[cell.data]
-        measured = self.measured(cell) if "plan" in strategies else None
-        routings = {
-            name: routing_of(name, setting, size, self.settings.constants, measured)
-            for name in strategies
+        if rate is None and setting.tried_rates:
+            rate = self.rates(cell)[strategy]
+        values = {
+            "seeds": pairs,
+            "learning-rate": setting.learning_rate if rate is None else rate,
+            "strategy": [self._strategy(cell, strategy)],
         }
-        if setting.axis == "time":
-            network = network_of(routings[strategies[0]], setting)
-            length: dict[str, object] = {"time": size.time}
-            rounds = simulate(network, time=size.time, law=cell.law, seed=0).rounds
-        else:
-            length = {"rounds": size.rounds}
+        if setting.axis == "rounds":
             rounds = size.rounds or 0
-        return self._read(
-            cell,
-            {
-                **length,
-                "evaluate-every": max(1, round(rounds / size.evaluations)),
-                "refine": False,
-                "seeds": size.seeds,
-                "law": cell.law,
-                "strategy": [
-                    {"name": name, "routing": routing.tolist()}
-                    for name, routing in routings.items()
-                ],
-            },
+        else:
+            short = self.read(cell, {**values, "time": size.time})
+            rounds = schedule_of(short, short.strategies[0], 0, time=size.time).rounds
+        return self.read(
+            cell, {**values, "evaluate-every": max(1, round(rounds / size.evaluations))}
         )
 
-    def _read(self, cell: TrainingCell, values: Mapping[str, object]) -> Experiment:
+    def candidates(self, cell: TrainingCell, strategies: Sequence[str]) -> Experiment:
+        """Strategies of a cell together, to be tried at other learning rates than the setting's."""
+        setting = self.settings.settings[cell.setting]
+        values = {
+            "learning-rate": setting.learning_rate,
+            "strategy": [self._strategy(cell, name) for name in strategies],
+        }
+        return self.read(cell, values)
+
+    def read(self, cell: TrainingCell, values: Mapping[str, object]) -> Experiment:
+        """An experiment on the data of a cell, as long as its runs unless ``values`` say otherwise."""
         setting, size = self.settings.settings[cell.setting], self.settings.sizes[cell.data]
         fleets = self.folder / "fleets"
         if not (fleets / f"{setting.name}.csv").exists():
             setting.fleet.to_csv(fleets / f"{setting.name}.csv")
+        length = {"time": size.time} if setting.axis == "time" else {"rounds": size.rounds}
         common: dict[str, object] = {
             "fleet": f"{setting.name}.csv",
             "data": cell.data,
@@ -95,11 +93,41 @@ class CellRunner:
             "model": size.model,
             "batch-size": size.batch_size,
             "concurrency": setting.concurrency,
-            "learning-rate": setting.learning_rate,
+            "law": cell.law,
+            "paired": True,
+            "refine": False,
+            **({} if "rounds" in values or "time" in values else length),
         }
+        if parse_model(size.model)[0] in SMALL_MODELS:
+            common |= {"batched": True, "threads": 1}
         if self.data_folder is not None:
             common["data-dir"] = self.data_folder
         return experiment_from_table(Table({**common, **values}, cell.name), fleets)
+
+    def gradients(self, cell: TrainingCell, strategy: str) -> float:
+        """About how many gradients one run of a strategy computes."""
+        rate = self.settings.settings[cell.setting].learning_rate
+        experiment = self.experiment(cell, strategy, 1, rate)
+        return expected_gradients_of(experiment, experiment.strategies[0])
+
+    def runs(
+        self, cell: TrainingCell, strategy: str, pairs: int
+    ) -> tuple[Path, Experiment, list[Cell]]:
+        """Folder, experiment and single runs of a strategy under the first ``pairs`` seeds."""
+        experiment = self.experiment(cell, strategy, pairs)
+        rate = experiment.strategies[0].learning_rates[0]
+        cells = [Cell(0, seed, rate) for seed in experiment.seeds]
+        return self.place(cell, strategy), experiment, cells
+
+    def _strategy(self, cell: TrainingCell, strategy: str) -> dict[str, Any]:
+        """The table of a strategy, whose routing is optimised once, however many cells use it."""
+        setting, size = self.settings.settings[cell.setting], self.settings.sizes[cell.data]
+        measured = self.measured(cell) if strategy == "plan" else None
+        key = (strategy, setting.name, *((exponential(cell).name,) if measured else ()))
+        if key not in self._tables:
+            given = strategy, setting, size, self.settings.constants, measured
+            self._tables[key] = strategy_of(*given)
+        return self._tables[key]
 
     def measured(self, cell: TrainingCell) -> LearningConstants:
         """The constants of a cell's problem, measured once, whatever the law of service times."""
@@ -108,10 +136,20 @@ class CellRunner:
             known: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
             return LearningConstants(**known)
         problem = build_problem(
-            self._read(cell, {"rounds": 1, "strategies": ["uniform"]}), CALIBRATION_SEED
+            self.read(cell, {"rounds": 1, "learning-rate": 0.01, "strategies": ["uniform"]}),
+            CALIBRATION_SEED,
         )
         rate = self.settings.settings[cell.setting].learning_rate
         constants = calibrate(problem, learning_rate=rate, seed=CALIBRATION_SEED).constants
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(asdict(constants)), encoding="utf-8")
         return constants
+
+    def rates_path(self, cell: TrainingCell) -> Path:
+        """Where the learning rates that were chosen for the strategies of a cell are kept."""
+        return self.folder / "rates" / f"{cell.name}.json"
+
+    def rates(self, cell: TrainingCell) -> dict[str, float]:
+        """The learning rate of every strategy of a cell, chosen before its runs are made."""
+        tried = json.loads(self.rates_path(cell).read_text(encoding="utf-8"))
+        return {name: float(entry["chosen"]) for name, entry in tried.items()}

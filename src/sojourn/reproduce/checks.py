@@ -3,12 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from scipy import stats
-
-from sojourn.estimate import Estimate
-from sojourn.reproduce.verdict import Outcome
-
-CONFIDENCE = 0.95
+from sojourn.comparison import Interval
+from sojourn.reproduce.verdict import OUTCOMES, Outcome
 
 
 def holds(condition: bool) -> Outcome:
@@ -29,64 +25,38 @@ def close(found: float, said: float, *, relative: float) -> Outcome:
     return holds(math.isfinite(found) and abs(found - said) <= relative * abs(said))
 
 
-def greater(differences: Sequence[float]) -> Outcome:
-    """Whether paired differences are positive in the mean, beyond chance.
+def above(interval: Interval, bound: float = 0.0) -> Outcome:
+    """Whether something is larger than ``bound``, as far as its interval tells.
 
-    A one-sided t-test on the differences over seeds, at 95 %: significantly above zero reproduces,
-    significantly below does not, and anything between cannot be told with so few seeds.
-
-    >>> greater([0.06, 0.05, 0.07]), greater([0.06, -0.05, 0.0]), greater([-0.06, -0.05, -0.07])
-    ('reproduces', 'cannot be told here', 'does not reproduce')
-    """
-    if len(differences) < 2 or not all(math.isfinite(value) for value in differences):
-        return "cannot be told here"
-    mean, margin = Estimate.from_samples(differences).mean, margin_of(differences)
-    if mean - margin > 0:
-        return "reproduces"
-    return "does not reproduce" if mean + margin < 0 else "cannot be told here"
-
-
-def alike(differences: Sequence[float], *, within: float) -> Outcome:
-    """Whether paired differences are surely small, or surely not.
-
-    The mean with its one-sided 95 % margin on either side: wholly inside ``within`` reproduces,
-    wholly outside does not. A mean near zero of differences that scatter proves nothing.
-
-    >>> alike([0.01, 0.02, 0.0], within=0.05), alike([0.4, -0.4, 0.0], within=0.05)
+    >>> above(Interval(2.0, 1.0, 3.0, 4)), above(Interval(2.0, -1.0, 5.0, 4))
     ('reproduces', 'cannot be told here')
-    >>> alike([0.10, 0.11, 0.12], within=0.05)
+    >>> above(Interval(2.0, 1.0, 3.0, 4), bound=5.0)
     'does not reproduce'
     """
-    if len(differences) < 2 or not all(math.isfinite(value) for value in differences):
-        return "cannot be told here"
-    mean, margin = abs(Estimate.from_samples(differences).mean), margin_of(differences)
-    if mean + margin <= within:
-        return "reproduces"
-    return "does not reproduce" if mean - margin > within else "cannot be told here"
+    side = interval.side(of=bound)
+    return "cannot be told here" if side == 0 else holds(side > 0)
 
 
-def less_variance(own: float, rival: float, *, runs: int) -> Outcome:
-    """Whether a variance estimated from ``runs`` runs is below another, beyond chance.
+def alike(interval: Interval, within: float) -> Outcome:
+    """Whether a difference is surely small, or surely not.
 
-    An F-test at 95 % with ``runs - 1`` degrees of freedom on either side.
+    Its interval wholly inside ``within`` on either side reproduces, wholly outside does not. A mean
+    near zero of differences that scatter proves nothing.
 
-    >>> less_variance(1.0, 30.0, runs=3), less_variance(1.0, 5.0, runs=3)
+    >>> alike(Interval(0.0, -0.02, 0.02, 4), within=0.05), alike(Interval(0.0, -0.2, 0.2, 4), 0.05)
     ('reproduces', 'cannot be told here')
-    >>> less_variance(5.0, 1.0, runs=10)
+    >>> alike(Interval(0.2, 0.1, 0.3, 4), within=0.05)
     'does not reproduce'
     """
-    told = math.isfinite(own) and math.isfinite(rival) and max(own, rival) > 0
-    if runs < 2 or not told:
-        return "cannot be told here"
-    critical = float(stats.f.ppf(CONFIDENCE, runs - 1, runs - 1))
-    if rival >= critical * own:
+    low, high = interval.side(of=-within), interval.side(of=within)
+    if low > 0 > high:
         return "reproduces"
-    return "does not reproduce" if own >= critical * rival else "cannot be told here"
+    return "does not reproduce" if low < 0 or high > 0 else "cannot be told here"
 
 
-def margin_of(differences: Sequence[float]) -> float:
-    """How far the mean of differences may be off to one side, at 95 %: ``nan`` for a single one."""
-    if len(differences) < 2:
-        return math.nan
-    error = float(Estimate.from_samples(differences).standard_error)
-    return float(stats.t.ppf(CONFIDENCE, len(differences) - 1)) * error
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """Several comparisons that must all hold, as one outcome."""
+    for outcome in ("does not reproduce", "data not found", "cannot be told here"):
+        if outcome in outcomes:
+            return OUTCOMES[OUTCOMES.index(outcome)]
+    return "reproduces" if outcomes else "cannot be told here"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sojourn.config import Table
 from sojourn.errors import UnknownName
-from sojourn.reproduce.verdict import Outcome, Statement
+from sojourn.reproduce.verdict import Compared, Outcome, Statement
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Judged:
 
     found: str
     outcome: Outcome
+    compared: tuple[Compared, ...] = ()
+    needs: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

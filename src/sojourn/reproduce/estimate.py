@@ -1,83 +1,104 @@
-"""How long training claims will take, before they are begun."""
+"""What runs of training claims cost, timed here before any is begun."""
 
 import time
-from collections.abc import Iterable
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 
 from sojourn.config import Table
-from sojourn.errors import DataNotFound
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
-from sojourn.train.experiment.cells import Cell, expected_gradients, kept, run_cell
+from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.cells import ONE_AT_A_TIME, schedule_of, using_threads
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import experiment_from_table
+from sojourn.train.replay.gradients import stacks_well
+from sojourn.train.replay.loop import Replay
 
-TRIALS = 2
+SECONDS_OF_TRIAL = 1.0
+MOST_ROUNDS = 400
 
 
-def estimated_seconds(
-    runner: CellRunner, cells: Iterable[tuple[TrainingCell, tuple[str, ...]]]
-) -> float:
-    """Seconds for what is not yet done of ``cells``, from gradients and evaluations timed here.
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of processor time on one data set: a gradient, an evaluation, a problem to be built."""
 
-    Cells whose data are missing count nothing.
+    gradient: float
+    evaluation: float
+    problem: float
+
+
+class Prices:
+    """What runs cost, by data set; ``known`` is what was timed before, and grows."""
+
+    def __init__(self, runner: CellRunner, known: dict[str, list[float]]) -> None:
+        self._runner, self.known = runner, known
+        self._gradients: dict[tuple[str, str], float] = {}
+
+    def cost(self, data: str) -> Cost:
+        """The seconds of a data set at this scale, timed once."""
+        if data not in self.known:
+            cost = timed(self._runner, data)
+            self.known[data] = [cost.gradient, cost.evaluation, cost.problem]
+        return Cost(*self.known[data])
+
+    def run(self, cell: TrainingCell, strategy: str) -> float:
+        """Seconds of one run."""
+        cost, size = self.cost(cell.data), self._runner.settings.sizes[cell.data]
+        training = self.gradients(cell, strategy) * cost.gradient
+        return training + size.evaluations * cost.evaluation
+
+    def choice_of_rates(self, cell: TrainingCell) -> float:
+        """Seconds to try the learning rates of all strategies of a cell, where there are several."""
+        setting = self._runner.settings.settings[cell.setting]
+        each = sum(self.gradients(cell, name) for name in setting.strategies)
+        return len(setting.tried_rates) * each * self.cost(cell.data).gradient
+
+    def gradients(self, cell: TrainingCell, strategy: str) -> float:
+        """About how many gradients one run computes; the law of service times hardly matters."""
+        key = cell.name, strategy
+        if key not in self._gradients:
+            self._gradients[key] = self._runner.gradients(cell, strategy)
+        return self._gradients[key]
+
+
+def timed(runner: CellRunner, data: str) -> Cost:
+    """Time a few gradients and evaluations, with as many threads as a job will have.
+
+    By processor time, so that other work on the machine counts little.
     """
-    total = 0.0
-    for cell, also in cells:
-        try:
-            for folder, experiment in runner.experiments(cell, also):
-                gradient, evaluation = _timed(
-                    experiment.data,
-                    experiment.data_dir,
-                    experiment.model,
-                    experiment.batch_size,
-                    LocalEngine(runner.jobs).threads(),
-                )
-                for i, strategy in enumerate(experiment.strategies):
-                    for seed in experiment.seeds:
-                        one = Cell(i, seed, strategy.learning_rates[0])
-                        if kept(experiment, one, folder) is None:
-                            gradients = expected_gradients(experiment, one)
-                            evaluations = gradients / (experiment.evaluate_every or gradients)
-                            total += gradients * gradient + evaluations * evaluation
-        except DataNotFound:
-            continue
-    return total / runner.jobs
-
-
-@cache
-def _timed(
-    data: str, data_dir: str | None, model: str, batch_size: int, threads: int
-) -> tuple[float, float]:
-    """Seconds for one gradient and for one evaluation, with as many threads as a job will have.
-
-    Tiny runs are timed and subtracted, so that what is done once per run does not count.
-    """
+    size = runner.settings.sizes[data]
     values: dict[str, object] = {
         "fleet": "twenty",
         "data": data,
-        "model": model,
-        "batch-size": batch_size,
+        "model": size.model,
+        "batch-size": size.batch_size,
+        "concurrency": 100,
         "learning-rate": 1e-6,
         "strategies": ["uniform"],
-        "batched": False,
-        "threads": threads,
+        "rounds": MOST_ROUNDS,
     }
-    if data_dir is not None:
-        values["data-dir"] = data_dir
-
-    def seconds(rounds: int, spacing: int) -> float:
-        length = {"rounds": rounds, "evaluate-every": spacing, "refine": False}
-        experiment = experiment_from_table(Table({**values, **length}, "estimate"), Path())
-        begin = time.perf_counter()
-        run_cell(experiment, Cell(0, 0, 1e-6))
-        return time.perf_counter() - begin
-
-    seconds(1, 1)
-    short, longer = seconds(1, 1), seconds(1 + TRIALS, 1 + TRIALS)
-    watched = seconds(1 + TRIALS, 1)
-    return max(longer - short, 0.0) / TRIALS, max(watched - longer, 0.0) / TRIALS
+    if runner.data_folder is not None:
+        values["data-dir"] = runner.data_folder
+    experiment = experiment_from_table(Table(values, "estimate"), Path())
+    build_problem(experiment, 0)  # reads the data set, which later problems find read
+    with ONE_AT_A_TIME, using_threads(LocalEngine(runner.jobs).threads()):
+        begin = time.process_time()
+        problem = build_problem(experiment, 1)
+        building = time.process_time() - begin
+        schedule = schedule_of(experiment, experiment.strategies[0], 0, rounds=MOST_ROUNDS)
+        run = Replay(schedule, problem, experiment.strategies[0].rule, learning_rate=1e-6, seed=1)
+        run.evaluate(every=MOST_ROUNDS)
+        position = run.beginning(stacks_well(problem))
+        begin = time.process_time()
+        problem.evaluate(problem.initial_weights())
+        evaluation = time.process_time() - begin
+        begin = time.process_time()
+        done = 0
+        while done < MOST_ROUNDS - 1 and time.process_time() - begin < SECONDS_OF_TRIAL:
+            done = min(MOST_ROUNDS - 1, 2 * done + 2)
+            run.run(position, None, None, until=done)
+        gradient = (time.process_time() - begin) / done
+    return Cost(gradient, evaluation, building)
 
 
 def in_words(seconds: float) -> str:

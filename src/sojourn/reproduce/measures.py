@@ -1,23 +1,106 @@
-"""What training runs are compared by, and how a statement about strategies is judged."""
+"""What training runs are compared by, and how a statement about strategies is judged on pairs."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from sojourn.estimate import Estimate, plus_minus
+from sojourn.comparison import LEVEL, Interval, Looks
 from sojourn.history import History
 from sojourn.report.curves import mean_and_deviation
 from sojourn.report.sections import mean_value, settled_value
-from sojourn.reproduce.checks import alike, greater, less_variance, margin_of
+from sojourn.reproduce.checks import together
 from sojourn.reproduce.claims import Judged
-from sojourn.reproduce.palette import label
-from sojourn.reproduce.verdict import OUTCOMES, Outcome
+from sojourn.reproduce.verdict import Compared, Outcome
 
 ALIKE = 0.05
+"""Accuracies that differ by less than this are alike."""
 
-Runs = Mapping[str, Sequence[History]]
-"""The runs of every strategy, one per seed, in the same order of seeds."""
+Decide = Callable[[Interval], Outcome]
+
+
+class Contrast(Protocol):
+    """Two strategies (or laws) of which the paper says something, to be looked at pair by pair."""
+
+    @property
+    def about(self) -> str:
+        """Which two."""
+
+    @property
+    def pairs(self) -> int:
+        """How many there are."""
+
+    def at(self, looks: Looks, pairs: int, level: float) -> Interval:
+        """The interval of the first ``pairs``."""
+
+    def compared(self, interval: Interval) -> Compared:
+        """An interval in words and units."""
+
+    def needed(self, looks: Looks, interval: Interval, level: float) -> float:
+        """About how many pairs would tell, if differences are as they were seen."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Accuracies under the same seeds, one minus the other; to be told from ``bounds``."""
+
+    about: str
+    values: tuple[float, ...]
+    bounds: tuple[float, ...] = (0.0,)
+
+    @property
+    def pairs(self) -> int:
+        """How many there are."""
+        return len(self.values)
+
+    def at(self, looks: Looks, pairs: int, level: float) -> Interval:
+        """By a paired t-test."""
+        return looks.of_difference(self.values[:pairs], level)
+
+    def compared(self, interval: Interval) -> Compared:
+        """In points of accuracy."""
+        return Compared.of(self.about, "points", interval, scale=100.0)
+
+    def needed(self, looks: Looks, interval: Interval, level: float) -> float:
+        """From the gap to the nearest bound, and the scatter of the pairs."""
+        gap = min(abs(interval.estimate - bound) for bound in self.bounds)
+        return looks.needed(gap, float(np.std(self.values[: interval.pairs], ddof=1)), level)
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How much more the loss varies between the runs of a ``rival`` than between one's ``own``.
+
+    The evaluations of a run hang together, so that each run counts as one observation however often
+    it was evaluated.
+    """
+
+    about: str
+    own: tuple[History, ...]
+    rival: tuple[History, ...]
+    axis: str
+
+    @property
+    def pairs(self) -> int:
+        """How many there are."""
+        return min(len(self.own), len(self.rival))
+
+    def at(self, looks: Looks, pairs: int, level: float) -> Interval:
+        """By an F-test, conservative for pairs."""
+        rival, own = (variance_between(r[:pairs], self.axis) for r in (self.rival, self.own))
+        return looks.of_deviations(rival, own, pairs, level)
+
+    def compared(self, interval: Interval) -> Compared:
+        """As a ratio of standard deviations."""
+        return Compared.of(self.about, "times", interval)
+
+    def needed(self, looks: Looks, interval: Interval, level: float) -> float:
+        """From the ratio as it was seen."""
+        if not math.isfinite(interval.estimate):
+            return math.inf
+        return looks.needed_for_ratio(interval.estimate, level)
 
 
 def by_strategy(histories: Sequence[History]) -> dict[str, list[History]]:
@@ -26,6 +109,27 @@ def by_strategy(histories: Sequence[History]) -> dict[str, list[History]]:
     for history in sorted(histories, key=lambda history: history.seed):
         grouped.setdefault(history.strategy, []).append(history)
     return grouped
+
+
+def paired(
+    first: Sequence[History], second: Sequence[History]
+) -> tuple[tuple[History, ...], tuple[History, ...]]:
+    """The runs of two strategies under the seeds that both were run with, in order of seeds."""
+    one, other = ({run.seed: run for run in runs} for runs in (first, second))
+    seeds = sorted({*one} & {*other})
+    return tuple(one[seed] for seed in seeds), tuple(other[seed] for seed in seeds)
+
+
+def difference(
+    about: str,
+    first: Sequence[History],
+    second: Sequence[History],
+    measure: Callable[[History], float],
+    bounds: tuple[float, ...] = (0.0,),
+) -> Difference:
+    """How much larger ``measure`` is for the first, seed by seed."""
+    pairs = zip(*paired(first, second), strict=True)
+    return Difference(about, tuple(measure(a) - measure(b) for a, b in pairs), bounds)
 
 
 def final_accuracy(run: History) -> float:
@@ -46,59 +150,42 @@ def variance_between(runs: Sequence[History], axis: str) -> float:
     return float((deviation**2).mean())
 
 
-def judge_higher(
-    runs: Runs, strategy: str, over: Sequence[str], measure: Callable[[History], float]
+def judged(
+    contrasts: Sequence[Contrast], looks: Looks, decide: Decide, opening: str = ""
 ) -> Judged:
-    """Whether ``strategy`` is more accurate than each of ``over``, seed by seed."""
-    own = [measure(run) for run in runs[strategy]]
-    outcomes = [
-        greater([a - measure(b) for a, b in zip(own, runs[rival], strict=True)]) for rival in over
-    ]
-    found = ", ".join(
-        f"{label(name)} {np.mean([measure(run) for run in runs[name]]):.1%}"
-        for name in (strategy, *over)
-    )
-    return Judged(f"{found}.", together(outcomes))
+    """What the contrasts of one statement say together, at the first look at which they tell.
 
-
-def judge_steadier(runs: Runs, strategy: str, over: Sequence[str], axis: str) -> Judged:
-    """Whether the loss varies less between seeds under ``strategy`` than under each of ``over``.
-
-    The evaluations of a run hang together, so that each run counts as one observation however often
-    it was evaluated.
+    All of them must hold, and one that surely does not refutes the statement. A statement without
+    truth in it is told in at most 5 % of cases, all looks and contrasts included: two sides of one
+    contrast, or one side of two, make up the level, and more contrasts share it.
     """
-    variance = {name: variance_between(runs[name], axis) for name in (strategy, *over)}
-    found = ", ".join(
-        f"{label(name)} {math.sqrt(value):.3g}"
-        if math.isfinite(value)
-        else f"{label(name)} {'diverged' if len(runs[name]) > 1 else 'has one run'}"
-        for name, value in variance.items()
+    level = level_for(len(contrasts))
+    have = min((contrast.pairs for contrast in contrasts), default=0)
+    taken = [pairs for pairs in looks.pairs if pairs <= have] or [have]
+    outcome: Outcome = "cannot be told here"
+    intervals: list[Interval] = []
+    for pairs in taken:
+        intervals = [contrast.at(looks, pairs, level) for contrast in contrasts]
+        outcome = together([decide(interval) for interval in intervals])
+        if outcome != "cannot be told here":
+            break
+    seen = list(zip(contrasts, intervals, strict=True))
+    compared = tuple(contrast.compared(interval) for contrast, interval in seen)
+    pairs = taken[-1] if not intervals else intervals[0].pairs
+    found = f"{opening}{', '.join(map(str, compared))}; {pairs} pair{'' if pairs == 1 else 's'}."
+    if outcome != "cannot be told here" or pairs not in looks.pairs:
+        return Judged(found, outcome, compared)
+    needed = max(
+        contrast.needed(looks, interval, level)
+        for contrast, interval in seen
+        if decide(interval) == "cannot be told here"
     )
-    outcomes = [
-        less_variance(
-            variance[strategy], variance[rival], runs=min(len(runs[strategy]), len(runs[rival]))
-        )
-        for rival in over
-    ]
-    return Judged(f"Standard deviations: {found}.", together(outcomes))
+    if math.isinf(needed):
+        return Judged(f"{found} No number of pairs in reach would tell.", outcome, compared)
+    found += f" About {needed:.0f} pairs would tell, if differences stay as they are."
+    return Judged(found, outcome, compared, int(needed))
 
 
-def judge_alike(pairs: Mapping[str, tuple[Sequence[History], Sequence[History]]]) -> Judged:
-    """Whether final accuracies of paired runs agree within five points, with their margins."""
-    outcomes, found = [], []
-    for name, (runs, others) in pairs.items():
-        differences = [
-            final_accuracy(a) - final_accuracy(b) for a, b in zip(runs, others, strict=True)
-        ]
-        mean, margin = Estimate.from_samples(differences).mean, margin_of(differences)
-        found.append(f"{name} {plus_minus(100 * mean, 100 * margin, '+.1f')}")
-        outcomes.append(alike(differences, within=ALIKE))
-    return Judged(f"Differences in points: {', '.join(found)}.", together(outcomes))
-
-
-def together(outcomes: Sequence[Outcome]) -> Outcome:
-    """Several comparisons that must all hold, as one outcome."""
-    for outcome in ("does not reproduce", "data not found", "cannot be told here"):
-        if outcome in outcomes:
-            return OUTCOMES[OUTCOMES.index(outcome)]
-    return "reproduces" if outcomes else "cannot be told here"
+def level_for(contrasts: int) -> float:
+    """The level at which each of several contrasts is looked at."""
+    return LEVEL * min(1.0, 2.0 / max(contrasts, 1))

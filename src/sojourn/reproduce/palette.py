@@ -16,6 +16,8 @@ _LABELS = {
 _OURS = {
     "square-root": "square-root (ours)",
     "plan": "plan's routing (ours)",
+    "never-queue": "never-queue (ours)",
+    "never-queue, unbiased": "never-queue, unbiased (ours)",
 }
 
 

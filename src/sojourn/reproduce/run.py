@@ -1,6 +1,7 @@
 """Reproducing claims: compute, judge, write what was found, and the page about it."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ from sojourn.provenance import provenance
 from sojourn.reproduce import concurrency, per_round_optimum, per_time_optimum, third_term, training
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.claims import Claim, Judged
-from sojourn.reproduce.estimate import estimated_seconds
-from sojourn.reproduce.pool import run_cells
-from sojourn.reproduce.settings import Settings, TrainingCell
+from sojourn.reproduce.estimate import Prices, in_words
+from sojourn.reproduce.sequential import Run, Trials
+from sojourn.reproduce.settings import Settings
 from sojourn.reproduce.verdict import Finding
 
 RECORD = "reproduction.json"
@@ -49,12 +50,17 @@ TRAINING = "training"
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """Claims to be reproduced at a scale, into a folder that can be gone on with."""
+    """Claims to be reproduced at a scale, into a folder that can be gone on with.
+
+    ``budget`` is in seconds of processor time; infinite where all runs are made.
+    """
 
     claims: tuple[Claim, ...]
     settings: Settings
     runner: CellRunner
     out: Path
+    budget: float
+    trials: Trials
 
     @classmethod
     def prepare(
@@ -65,8 +71,13 @@ class Reproduction:
         out: Path,
         jobs: int,
         data_dir: Path | None = None,
+        budget: float | None = None,
     ) -> "Reproduction":
-        """Check that the folder is new, or of the same scale."""
+        """Check that the folder is new, or of the same scale.
+
+        ``budget`` is in seconds with all ``jobs`` at work, instead of the scale's own or that with which
+        the folder was made before.
+        """
         settings = Settings.read(scale)
         record = read_record(out)
         before = record.get("scale", scale)
@@ -74,19 +85,38 @@ class Reproduction:
             raise InvalidFile(
                 f"{out} was made with --scale {before}: give another --out for {scale}"
             )
-        _write_record(out, {**record, "scale": scale})
+        seconds = record.get("processor_seconds", settings.budget)
+        seconds = seconds if budget is None else budget * jobs
+        _write_record(out, {**record, "scale": scale, "processor_seconds": seconds})
         runner = CellRunner(settings, out / "cells", jobs, data_dir)
-        return cls(tuple(claims), settings, runner, out)
+        allowed = math.inf if seconds is None else float(seconds)
+        trials = Trials(runner, Prices(runner, record.get("prices", {})), allowed)
+        return cls(tuple(claims), settings, runner, out, allowed, trials)
 
-    def estimate(self) -> float:
-        """Seconds that the training of these claims will take, for what is not done yet."""
-        wanted: dict[TrainingCell, tuple[str, ...]] = {}
+    @property
+    def trains(self) -> bool:
+        """Whether any of the claims is about training."""
+        return any(claim.computes == TRAINING for claim in self.claims)
+
+    def estimate(self) -> str:
+        """How long training will take, in words; what is timed for that is kept.
+
+        Of an earlier call's runs, which are not made again, no account is taken.
+        """
+        runs: dict[Run, int] = {}
         for claim in self.claims:
             if claim.computes == TRAINING:
-                asked = self._training(claim)
-                for cell in asked.needed:
-                    wanted[cell] = tuple(dict.fromkeys((*wanted.get(cell, ()), *asked.also)))
-        return estimated_seconds(self.runner, wanted.items())
+                runs |= self.trials.opening(self._training(claim))
+        first = self.trials.price(runs)
+        _write_record(self.out, {**read_record(self.out), "prices": self.trials.prices.known})
+        if not runs:
+            return "there is nothing to train: no data set of these claims is here"
+        jobs = self.runner.jobs
+        text = f"{sum(runs.values()):,} runs take a first look at every statement: about {in_words(first / jobs)}"
+        with_jobs = f" with {jobs} job{'s' if jobs > 1 else ''}"
+        if math.isinf(self.budget):
+            return f"{text}{with_jobs}"
+        return f"{text}; the budget is {in_words(self.budget / jobs)}{with_jobs}"
 
     def run(self, say: Say, progress: Progress | None = None) -> Iterator[Finding]:
         """Each claim's finding, written to its folder and the record as soon as it is there."""
@@ -113,6 +143,7 @@ class Reproduction:
             },
         }
         values = {
+            **record,
             "scale": self.settings.scale,
             "elapsed_seconds": round(sum(c["elapsed_seconds"] for c in claims.values()), 1),
             "claims": {number: claims[number] for number in sorted(claims, key=int)},
@@ -122,21 +153,39 @@ class Reproduction:
 
     def _training(self, claim: Claim) -> training.TrainingClaim:
         values = Table(dict(claim.parameters.values), claim.parameters.where)
-        return training.read_training(values, self.settings.scale)
+        return training.read_training(values)
+
+    def _share(self, claim: Claim) -> float:
+        """What may be spent on a claim: of what is left, as its first look costs among those to come.
+
+        What a claim leaves over goes to the next.
+        """
+        if math.isinf(self.budget):
+            return math.inf
+        coming = self.claims[self.claims.index(claim) :]
+        seen: dict[Run, int] = {}
+        prices = []
+        for one in coming:
+            if one.computes == TRAINING:
+                opening = self.trials.opening(self._training(one))
+                prices.append(
+                    self.trials.price({r: n for r, n in opening.items() if r not in seen})
+                )
+                seen |= opening
+        return self.trials.left * prices[0] / sum(prices) if sum(prices) else self.trials.left
 
     def _train(self, claim: Claim, say: Say, progress: Progress | None) -> Finding:
         asked = self._training(claim)
-        results = run_cells(self.runner, asked.needed, asked.also, say=say, progress=progress)
-        reduced = self.settings.reduced
-        if reduced and asked.left_out:
-            reduced += f"; {len(asked.left_out)} cells of this claim are only in --scale paper"
+        share = self._share(claim)
+        _write_record(self.out, {**read_record(self.out), "prices": self.trials.prices.known})
+        results = self.trials.results(asked, share, say=say, progress=progress)
         return Finding(
             claim=claim.number,
             title=claim.title,
             source=claim.source,
             checked=claim.checked,
             scale=self.settings.scale,
-            reduced=reduced,
+            reduced=self.settings.reduced,
             statements=training.judge(asked, results, self.settings),
             figures=training.figures(claim.number, asked.cells, results, self.settings),
             tables=training.tables(asked.cells, results, self.settings),

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sojourn.comparison import Looks
 from sojourn.config import Table
 from sojourn.constants import LearningConstants
-from sojourn.errors import InvalidFile, UnknownName
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.network import BUILT_IN_FLEETS, Fleet
 from sojourn.reproduce.claims import claims_folder
 from sojourn.reproduce.parameters import take_numbers
 from sojourn.types import FloatArray
 
-SCALES = ("quick", "paper")
+SCALES = ("quick", "standard", "paper")
 TITLES = {
     "digits": "Digits",
     "fashion-mnist": "Fashion-MNIST",
@@ -27,7 +28,10 @@ TITLES = {
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """One of the paper's networks: a fleet of single clients, slowest first, and what is tried."""
+    """One of the paper's networks: a fleet of single clients, slowest first, and what is tried.
+
+    Where ``tried_rates`` are given, every strategy has the best of them instead of ``learning_rate``.
+    """
 
     name: str
     fleet: Fleet
@@ -36,15 +40,18 @@ class Setting:
     axis: str
     strategies: tuple[str, ...]
     printed: FloatArray | None
+    tried_rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large a run on one data set is: network, batch, length, seeds, evaluations."""
+    """How large a run on one data set is: network, batch, length, evaluations; after how many pairs
+    results are looked at.
+    """
 
     model: str
     batch_size: int
-    seeds: int
+    looks: Looks
     evaluations: int
     rounds: int | None = None
     time: float | None = None
@@ -52,10 +59,14 @@ class Size:
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """The file ``settings.toml`` at one scale."""
+    """The file ``settings.toml`` at one scale.
+
+    ``budget`` is in seconds of processor time; ``None`` runs everything there is.
+    """
 
     scale: str
     reduced: str
+    budget: float | None
     settings: Mapping[str, Setting]
     sizes: Mapping[str, Size]
     full_sizes: Mapping[str, Size]
@@ -70,13 +81,17 @@ class Settings:
 
     @classmethod
     def read(cls, scale: str) -> "Settings":
-        """Read the settings for ``quick`` or ``paper``."""
+        """Read the settings for one of the scales."""
         if scale not in SCALES:
             raise UnknownName("scale", scale, SCALES)
         table = Table.read(claims_folder() / "settings.toml")
         tables = {name: table.table(name) for name in (*SCALES, "constants", "setting")}
         table.close()
         reduced = {name: tables[name].take("reduced", str) for name in SCALES}[scale]
+        minutes = {
+            name: tables[name].take("processor-minutes", float, default=None) for name in SCALES
+        }
+        budget = minutes[scale]
         sizes = {
             name: {data: _size(tables[name].table(data)) for data in list(tables[name].values)}
             for name in SCALES
@@ -84,6 +99,7 @@ class Settings:
         return cls(
             scale=scale,
             reduced=reduced,
+            budget=None if budget is None else 60.0 * budget,
             settings={
                 name: _setting(name, Table(entry, f"[setting.{name}]"))
                 for name, entry in tables["setting"].values.items()
@@ -142,6 +158,9 @@ def _setting(name: str, table: Table) -> Setting:
         axis=table.take("axis", str),
         strategies=tuple(table.take("strategies", list)),
         printed=np.array(take_numbers(table, "printed")) if "printed" in table.values else None,
+        tried_rates=tuple(take_numbers(table, "tried-rates"))
+        if "tried-rates" in table.values
+        else (),
     )
     table.close()
     return setting
@@ -162,11 +181,19 @@ def _service_rates(text: str, clients: int, where: str) -> FloatArray:
     return rates
 
 
+def _looks(table: Table) -> Looks:
+    given = table.take("looks", list)
+    try:
+        return Looks(tuple(int(pairs) for pairs in given))
+    except (InvalidInput, TypeError, ValueError) as error:
+        raise InvalidFile(f"{table.where}: 'looks': {error}") from error
+
+
 def _size(table: Table) -> Size:
     size = Size(
         model=table.take("model", str),
         batch_size=table.take("batch-size", int),
-        seeds=table.take("seeds", int),
+        looks=_looks(table),
         evaluations=table.take("evaluations", int),
         rounds=table.take("rounds", int, default=None),
         time=table.take("time", float, default=None),

@@ -1,16 +1,43 @@
-"""The routings that training claims compare: the paper's four, and ours beside them."""
+"""The strategies that training claims compare: the paper's four routings, and ours beside them."""
+
+from typing import Any
 
 import numpy as np
 
 from sojourn.constants import LearningConstants
 from sojourn.errors import UnknownName
-from sojourn.network import ROUTINGS, Network, named_routing
+from sojourn.network import ROUTINGS, named_routing
 from sojourn.optimize.objectives import Objective, PerRound, PerTime, TimeBudget
 from sojourn.optimize.routing import optimize_routing
 from sojourn.reproduce.settings import Setting, Size
 from sojourn.types import FloatArray
 
-STRATEGIES = (*ROUTINGS, "g-optimal", "h-optimal", "h-printed", "plan")
+NEVER_QUEUE: dict[str, dict[str, Any]] = {
+    "never-queue": {"name": "async-sgd"},
+    "never-queue, unbiased": {"name": "async-sgd", "debias": 1.0},
+}
+"""Rules under which no client has more than one task, by the name of their strategy."""
+
+STRATEGIES = (*ROUTINGS, "g-optimal", "h-optimal", "h-printed", "plan", *NEVER_QUEUE)
+
+
+def strategy_of(
+    strategy: str,
+    setting: Setting,
+    size: Size,
+    constants: LearningConstants,
+    measured: LearningConstants | None,
+) -> dict[str, Any]:
+    """The table of a strategy in an experiment: a routing of the paper's rule, or a rule of ours."""
+    if strategy in NEVER_QUEUE:
+        return {
+            "name": strategy,
+            "rule": NEVER_QUEUE[strategy],
+            "policy": "never-queue",
+            "concurrency": min(setting.concurrency, setting.fleet.size),
+        }
+    routing = routing_of(strategy, setting, size, constants, measured)
+    return {"name": strategy, "routing": routing.tolist()}
 
 
 def routing_of(
@@ -40,11 +67,6 @@ def routing_of(
     if strategy == "plan" and measured is not None:
         return _best(setting, _objective_of_plan(setting, size, measured))
     raise UnknownName("strategy", strategy, STRATEGIES)
-
-
-def network_of(routing: FloatArray, setting: Setting) -> Network:
-    """The network of a setting under a routing of its clients."""
-    return Network(setting.fleet, routing, setting.concurrency)
 
 
 def _objective_of_plan(setting: Setting, size: Size, measured: LearningConstants) -> Objective:

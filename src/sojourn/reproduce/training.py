@@ -1,27 +1,31 @@
-"""Claims 3, 6, 7, 8 and 9: training runs, compared strategy by strategy."""
+"""Claims 3 and 6 to 10: training runs, compared strategy by strategy."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from sojourn.comparison import Looks
 from sojourn.config import Table
 from sojourn.errors import InvalidFile
 from sojourn.figure import Figure, Table as ReportTable
 from sojourn.history import History
 from sojourn.report.curves import learning_figure
 from sojourn.report.sections import results_table
+from sojourn.reproduce.checks import above, alike
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.measures import (
+    ALIKE,
+    Spread,
     accuracy_throughout,
     by_strategy,
+    difference,
     final_accuracy,
-    judge_alike,
-    judge_higher,
-    judge_steadier,
+    judged,
+    paired,
 )
 from sojourn.reproduce.palette import label, marked_label
 from sojourn.reproduce.settings import Settings, TrainingCell
-from sojourn.reproduce.verdict import Statement
+from sojourn.reproduce.verdict import Outcome, Statement
 
 ENOUGH = 0.1
 """The share of the paper's rounds or time below which a run tells nothing about the paper's."""
@@ -31,7 +35,10 @@ MEASURES = ("final", "mean", "steadier", "alike", "insensitive")
 
 @dataclass(frozen=True)
 class Comparison:
-    """A statement about strategies, and the cells about which the paper makes it."""
+    """A statement about strategies, and the cells about which the paper makes it.
+
+    ``by`` is how much more accurate the strategy is said to be.
+    """
 
     says: str
     measure: str
@@ -40,6 +47,7 @@ class Comparison:
     reading: str
     settings: tuple[str, ...]
     partitions: tuple[str, ...]
+    by: float = 0.0
 
     def concerns(self, cell: TrainingCell) -> bool:
         """Whether the statement is about this cell."""
@@ -47,13 +55,19 @@ class Comparison:
             not self.partitions or cell.partition in self.partitions
         )
 
+    def runs(self, cell: TrainingCell, settings: Settings) -> tuple[tuple[TrainingCell, str], ...]:
+        """The runs that the statement about this cell rests on: cells and strategies."""
+        if self.measure != "insensitive":
+            return tuple((cell, name) for name in (self.strategy, *self.over))
+        names = [n for n in self.over if n in settings.settings[cell.setting].strategies]
+        return tuple((where, name) for where in (cell, exponential(cell)) for name in names)
+
 
 @dataclass(frozen=True)
 class TrainingClaim:
     """The parameters of a training claim."""
 
     cells: tuple[TrainingCell, ...]
-    left_out: tuple[TrainingCell, ...]
     also: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
 
@@ -68,31 +82,40 @@ class TrainingClaim:
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a cell has no runs."""
+    """Why a cell has no runs: its data are not here, or its turn did not come."""
 
     reason: str
+    outcome: Outcome = "data not found"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A statement about one cell, and what was found about it."""
+
+    comparison: Comparison
+    cell: TrainingCell
+    judged: Judged
 
 
 Results = Mapping[TrainingCell, Sequence[History] | Missing]
 """The runs of every cell that was needed, or why there are none."""
 
 
-def read_training(parameters: Table, scale: str) -> TrainingClaim:
-    """The parameters of a training claim at ``scale``."""
+def read_training(parameters: Table) -> TrainingClaim:
+    """The parameters of a training claim."""
     setting = parameters.take("setting", str)
     also = tuple(parameters.take("also", list, default=[]))
     cells: list[TrainingCell] = []
-    left_out: list[TrainingCell] = []
     for table in parameters.tables("cell"):
-        scales = table.take("scales", list, default=["quick", "paper"])
-        cell = TrainingCell(
-            data=table.take("data", str),
-            partition=table.take("partition", str),
-            setting=table.take("setting", str, default=setting),
-            law=table.take("law", str, default="exponential"),
+        cells.append(
+            TrainingCell(
+                data=table.take("data", str),
+                partition=table.take("partition", str),
+                setting=table.take("setting", str, default=setting),
+                law=table.take("law", str, default="exponential"),
+            )
         )
         table.close()
-        (cells if scale in scales else left_out).append(cell)
     comparisons = []
     for table in parameters.tables("statement"):
         comparison = Comparison(
@@ -103,13 +126,14 @@ def read_training(parameters: Table, scale: str) -> TrainingClaim:
             reading=table.take("reading", str, default=""),
             settings=tuple(table.take("settings", list, default=[])),
             partitions=tuple(table.take("partitions", list, default=[])),
+            by=table.take("by", float, default=0.0),
         )
         table.close()
         if comparison.measure not in MEASURES:
             raise InvalidFile(f"{table.where}: '{comparison.measure}' is no measure")
         comparisons.append(comparison)
     parameters.close()
-    return TrainingClaim(tuple(cells), tuple(left_out), also, tuple(comparisons))
+    return TrainingClaim(tuple(cells), also, tuple(comparisons))
 
 
 def exponential(cell: TrainingCell) -> TrainingCell:
@@ -119,19 +143,28 @@ def exponential(cell: TrainingCell) -> TrainingCell:
 
 def judge(claim: TrainingClaim, results: Results, settings: Settings) -> tuple[Statement, ...]:
     """Every comparison in every cell it is about."""
-    statements = []
-    for comparison in claim.comparisons:
-        for cell in (*claim.cells, *claim.left_out):
-            if not comparison.concerns(cell):
-                continue
-            judged = (
-                _as_far_as_told(_judge_cell(comparison, cell, results, settings), cell, settings)
-                if cell in claim.cells
-                else Judged("Not run at this scale.", "cannot be told here")
-            )
-            said = f"{comparison.says}.", judged.found, judged.outcome
-            statements.append(Statement(*said, reading=comparison.reading, about=cell.title))
-    return tuple(statements)
+    return tuple(
+        Statement(
+            f"{case.comparison.says}.",
+            case.judged.found,
+            case.judged.outcome,
+            reading=case.comparison.reading,
+            about=case.cell.title,
+            compared=case.judged.compared,
+            needs=case.judged.needs,
+        )
+        for case in cases(claim, results, settings)
+    )
+
+
+def cases(claim: TrainingClaim, results: Results, settings: Settings) -> tuple[Case, ...]:
+    """The same, each beside what it is about."""
+    return tuple(
+        Case(comparison, cell, _as_far_as_told(comparison, cell, results, settings))
+        for comparison in claim.comparisons
+        for cell in claim.cells
+        if comparison.concerns(cell)
+    )
 
 
 def figures(
@@ -167,13 +200,22 @@ def _with_runs(
             yield cell, runs, settings.settings[cell.setting].axis
 
 
-def _as_far_as_told(judged: Judged, cell: TrainingCell, settings: Settings) -> Judged:
+def _as_far_as_told(
+    comparison: Comparison, cell: TrainingCell, results: Results, settings: Settings
+) -> Judged:
     """Runs much shorter than the paper's decide nothing, neither for the paper nor against it."""
-    share = settings.share(cell)
-    if share >= ENOUGH or judged.outcome == "data not found":
-        return judged
-    found = f"{judged.found} After {share:.1%} of the paper's length, too early to tell."
-    return Judged(found, "cannot be told here")
+    found = _judge_cell(comparison, cell, results, settings)
+    if not found.compared or long_enough(cell, settings):
+        return found
+    text = (
+        f"{found.found} After {settings.share(cell):.1%} of the paper's length, too early to tell."
+    )
+    return Judged(text, "cannot be told here", found.compared)
+
+
+def long_enough(cell: TrainingCell, settings: Settings) -> bool:
+    """Whether the runs of a cell last long enough for their results to count."""
+    return settings.share(cell) >= ENOUGH
 
 
 def _judge_cell(
@@ -181,34 +223,41 @@ def _judge_cell(
 ) -> Judged:
     runs = results[cell]
     if isinstance(runs, Missing):
-        return Judged(runs.reason, "data not found")
+        return Judged(runs.reason, runs.outcome)
     grouped = by_strategy(runs)
     axis = settings.settings[cell.setting].axis
+    looks = settings.sizes[cell.data].looks
     if comparison.measure == "insensitive":
-        return _judge_insensitive(comparison, grouped, results[exponential(cell)])
-    if comparison.measure == "steadier":
-        return judge_steadier(grouped, comparison.strategy, comparison.over, axis)
+        reference = results[exponential(cell)]
+        if isinstance(reference, Missing):
+            return Judged(reference.reason, reference.outcome)
+        others = by_strategy(reference)
+        shared = [name for name in comparison.over if name in grouped and name in others]
+        return _judge_alike({label(n): (grouped[n], others[n]) for n in shared}, looks)
+    own, name = grouped[comparison.strategy], label(comparison.strategy)
+    rivals = {label(rival): grouped[rival] for rival in comparison.over}
     if comparison.measure == "alike":
-        own = grouped[comparison.strategy]
-        return judge_alike(
-            {
-                f"{label(comparison.strategy)} - {label(r)}": (own, grouped[r])
-                for r in comparison.over
-            }
-        )
-    measure: Callable[[History], float] = final_accuracy
+        return _judge_alike({f"{name} - {r}": (own, runs) for r, runs in rivals.items()}, looks)
+    if comparison.measure == "steadier":
+        spreads = [Spread(r, *paired(own, runs), axis) for r, runs in rivals.items()]
+        opening = f"Standard deviations, as multiples of that of {name}: "
+        return judged(spreads, looks, partial(above, bound=1.0), opening)
+    measure = final_accuracy
     if comparison.measure == "mean":
         measure = partial(accuracy_throughout, axis=axis)
-    return judge_higher(grouped, comparison.strategy, comparison.over, measure)
+    bound = comparison.by
+    gains = [difference(f"over {r}", own, runs, measure, (bound,)) for r, runs in rivals.items()]
+    mean = sum(map(measure, own)) / len(own)
+    opening = f"{name} {mean:.1%}; points "
+    return judged(gains, looks, partial(above, bound=bound), opening)
 
 
-def _judge_insensitive(
-    comparison: Comparison,
-    grouped: Mapping[str, Sequence[History]],
-    reference: Sequence[History] | Missing,
+def _judge_alike(
+    pairs: Mapping[str, tuple[Sequence[History], Sequence[History]]], looks: Looks
 ) -> Judged:
-    if isinstance(reference, Missing):
-        return Judged(reference.reason, "data not found")
-    others = by_strategy(reference)
-    shared = [name for name in comparison.over if name in grouped and name in others]
-    return judge_alike({label(name): (grouped[name], others[name]) for name in shared})
+    """Whether final accuracies of paired runs agree within five points, intervals included."""
+    contrasts = [
+        difference(name, runs, others, final_accuracy, (-ALIKE, ALIKE))
+        for name, (runs, others) in pairs.items()
+    ]
+    return judged(contrasts, looks, partial(alike, within=ALIKE), "Differences in points: ")

@@ -1,12 +1,14 @@
 """What a reproduction found: statements of the paper, each with its outcome, and their file."""
 
 import json
+import math
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from sojourn.comparison import Interval
 from sojourn.errors import InvalidFile
 from sojourn.figure import Figure, Table
 from sojourn.files import replacing
@@ -24,11 +26,46 @@ FILE = "finding.json"
 
 
 @dataclass(frozen=True)
+class Compared:
+    """Two strategies under the same seeds: a difference or a ratio, its interval, how many pairs.
+
+    ``unit`` is ``points`` (of accuracy, in per cent) or ``times``. The interval holds at 95 % for all
+    comparisons of the statement and all looks taken; its ends are ``None`` before the first look.
+    """
+
+    about: str
+    unit: str
+    estimate: float | None
+    low: float | None
+    high: float | None
+    pairs: int
+
+    @classmethod
+    def of(cls, about: str, unit: str, interval: Interval, scale: float = 1.0) -> "Compared":
+        """An interval as it is written, in the unit."""
+        estimate, low, high = (
+            scale * x if math.isfinite(x) else None
+            for x in (interval.estimate, interval.low, interval.high)
+        )
+        return cls(about, unit, estimate, low, high, interval.pairs)
+
+    def __str__(self) -> str:
+        form = "+.1f" if self.unit == "points" else ".2f"
+        if self.estimate is None:
+            return f"{self.about} unknown"
+        text = f"{self.about} {self.estimate:{form}}"
+        if self.low is None or self.high is None:
+            return text
+        return f"{text} [{self.low:{form}}, {self.high:{form}}]"
+
+
+@dataclass(frozen=True)
 class Statement:
     """One thing the paper says, what was found here, and whether they agree.
 
     ``reading`` tells under which reading of an ambiguous text the comparison was made, ``about``
-    of which of several cases the statement is judged here.
+    of which of several cases the statement is judged here. A statement about training runs rests on
+    ``compared``; one that could not be told ``needs`` about so many pairs, if anyone can say.
     """
 
     says: str
@@ -36,6 +73,8 @@ class Statement:
     outcome: Outcome
     reading: str = ""
     about: str = ""
+    compared: tuple[Compared, ...] = ()
+    needs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +145,7 @@ class Finding:
         path = Path(folder) / FILE
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            statements = tuple(Statement(**entry) for entry in values["statements"])
+            statements = tuple(_statement(entry) for entry in values["statements"])
             for statement in statements:
                 if statement.outcome not in OUTCOMES:
                     raise InvalidFile(f"{path}: '{statement.outcome}' is no outcome")
@@ -121,6 +160,11 @@ class Finding:
             raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise InvalidFile(f"{path}: not a finding as Sojourn writes it ({error!r})") from error
+
+
+def _statement(entry: dict[str, Any]) -> Statement:
+    compared = tuple(Compared(**one) for one in entry.get("compared", ()))
+    return Statement(**{**entry, "compared": compared})
 
 
 _TEXTS = ("claim", "title", "source", "checked", "scale", "reduced")

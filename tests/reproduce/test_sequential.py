@@ -1,0 +1,210 @@
+"""Seeds are added until a claim is told or its budget is spent; killed and resumed it is the same."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from sojourn.comparison import Looks
+from sojourn.config import Table
+from sojourn.history import History
+from sojourn.reproduce import pool
+from sojourn.reproduce.cell_runs import CellRunner
+from sojourn.reproduce.estimate import Prices
+from sojourn.reproduce.sequential import Run, Trials
+from sojourn.reproduce.settings import Settings, Size, TrainingCell
+from sojourn.reproduce.training import Missing, TrainingClaim, judge, read_training
+
+PRICES = {"digits": [0.01, 0.0, 0.0]}
+"""A gradient costs a hundredth of a second, and nothing else anything."""
+CELLS = [
+    {"data": "digits", "partition": "homogeneous"},
+    {"data": "digits", "partition": "dirichlet(0.5)"},
+]
+STATEMENTS = [
+    {"says": "ahead", "measure": "final", "strategy": "balanced", "over": ["uniform"]},
+    {"says": "steady", "measure": "steadier", "strategy": "g-optimal", "over": ["uniform"]},
+]
+
+
+def settings() -> Settings:
+    size = Size("linear", batch_size=16, looks=Looks((3, 5)), evaluations=4, rounds=30, time=20.0)
+    read = Settings.read("quick")
+    return dataclasses.replace(read, sizes={"digits": size}, full_sizes={"digits": size})
+
+
+def claim(setting: str = "rounds", cells: object = None) -> TrainingClaim:
+    given = {"setting": setting, "cell": cells or CELLS, "statement": STATEMENTS}
+    return read_training(Table(given, "claim"))
+
+
+def trials(folder: Path, budget: float = math.inf) -> Trials:
+    runner = CellRunner(settings(), folder, jobs=1)
+    return Trials(runner, Prices(runner, json.loads(json.dumps(PRICES))), budget)
+
+
+class Invented:
+    """Runs that cost nothing, in the place of training: balanced is ahead, the rest is noise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waves: list[dict[Run, int]] = []
+        monkeypatch.setattr("sojourn.reproduce.sequential.make_runs", self.make)
+        monkeypatch.setattr("sojourn.reproduce.sequential.histories", self.histories)
+        monkeypatch.setattr("sojourn.reproduce.sequential.summarize_runs", lambda *_: None)
+
+    def make(self, runner: CellRunner, wanted: dict[Run, int], **_: object) -> None:
+        self.waves.append(dict(wanted))
+
+    def histories(
+        self, runner: CellRunner, cell: TrainingCell, made: dict[Run, int]
+    ) -> list[History]:
+        return [
+            invented(strategy, seed)
+            for (where, strategy), pairs in made.items()
+            for seed in range(pairs)
+            if where == cell
+        ]
+
+
+def invented(strategy: str, seed: int) -> History:
+    noise = 0.001 * ((7 * seed + len(strategy)) % 5)
+    accuracy = (0.8 if strategy == "balanced" else 0.5) + noise
+    columns = {
+        name: [2.0 + noise, 1.0 + noise] for name in ("test_loss", "train_loss", "staleness")
+    }
+    return History(
+        strategy=strategy,
+        seed=seed,
+        learning_rate=0.01,
+        clock="virtual",
+        round=[0, 30],
+        time=[0.0, 30.0],
+        test_accuracy=[accuracy, accuracy],
+        gradients=[0, 30],
+        updates=[0, 30],
+        **columns,
+    )
+
+
+def test_only_open_statements_get_more_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Invented(monkeypatch)
+    work = trials(tmp_path)
+    results = work.results(claim(), math.inf)
+    first, second = seen.waves
+    assert set(first.values()) == {3}
+    assert {name for _, name in first} == {"uniform", "balanced", "g-optimal"}
+    assert set(second.values()) == {5}
+    assert {name for _, name in second} == {"uniform", "g-optimal"}, "balanced is told"
+    told = {s.says: s for s in judge(claim(), results, settings())}
+    assert told["ahead."].compared[0].pairs == 3
+    assert told["steady."].compared[0].pairs == 5
+
+
+def test_what_cannot_be_paid_is_left_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Invented(monkeypatch)
+    one_cell = 3 * 3 * 30 * 0.01
+    work = trials(tmp_path, budget=1.5 * one_cell)
+    results = work.results(claim(), work.left)
+    assert len({cell for cell, _ in seen.waves[0]}) == 1
+    runs = sum(work.made.values())
+    assert work.left == pytest.approx(1.5 * one_cell - runs * 30 * 0.01)
+    assert work.left >= 0
+    not_run = [s for s in judge(claim(), results, settings()) if "Not run" in s.found]
+    assert {s.outcome for s in not_run} == {"cannot be told here"}
+    assert len(not_run) == len(STATEMENTS)
+
+
+def test_cheap_statements_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Invented(monkeypatch)
+    cells = [{**CELLS[0], "setting": "time"}, CELLS[0]]
+    work = trials(tmp_path)
+    dear, cheap = (work.price(work._opening(c, claim())) for c in claim(cells=cells).cells)
+    if dear < cheap:
+        dear, cheap = cheap, dear
+    work.left = cheap
+    work.results(claim(cells=cells), cheap)
+    made = {cell for cell, _ in seen.waves[0]}
+    assert len(made) == 1
+    assert work.price(work._opening(made.pop(), claim())) == 0.0
+
+
+def test_killed_and_resumed_it_makes_the_same_runs_and_comes_to_the_same_verdicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trials(tmp_path / "whole")
+    expected = judge(claim(), whole.results(claim(), math.inf), settings())
+
+    class Killed(Exception):
+        pass
+
+    started = 0
+    real = pool.LocalEngine.run_work
+
+    def dies(self: pool.LocalEngine, work: list, advance: object) -> object:
+        nonlocal started
+        for done in real(self, work, advance):
+            started += 1
+            if started == 11:
+                raise Killed
+            yield done
+
+    monkeypatch.setattr(pool.LocalEngine, "run_work", dies)
+    with pytest.raises(Killed):
+        trials(tmp_path / "killed").results(claim(), math.inf)
+    monkeypatch.setattr(pool.LocalEngine, "run_work", real)
+    again = trials(tmp_path / "killed")
+    assert judge(claim(), again.results(claim(), math.inf), settings()) == expected
+    assert again.made == whole.made
+
+
+def test_without_data_the_cells_say_so_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Invented(monkeypatch)
+    monkeypatch.setenv("SOJOURN_DATA", str(tmp_path))
+    monkeypatch.setattr("sojourn.train.data.sets.DEBIAN_ROOT", tmp_path)
+    asked = claim(cells=[*CELLS, {"data": "kmnist", "partition": "homogeneous"}])
+    work = trials(tmp_path / "cells")
+    sizes = {**settings().sizes, "kmnist": settings().sizes["digits"]}
+    work.runner = dataclasses.replace(
+        work.runner, settings=dataclasses.replace(settings(), sizes=sizes, full_sizes=sizes)
+    )
+    said: list[str] = []
+    results = work.results(asked, math.inf, say=said.append)
+    assert any("kmnist" in line for line in said)
+    for statement in judge(asked, results, work.runner.settings):
+        absent = statement.about.startswith("KMNIST")
+        assert (statement.outcome == "data not found") == absent
+    assert isinstance(results[asked.cells[2]], Missing)
+
+
+def test_each_strategy_has_the_learning_rate_that_was_best_on_held_out_samples(
+    tmp_path: Path,
+) -> None:
+    work = trials(tmp_path)
+    cell = TrainingCell("digits", "homogeneous", "time-tuned")
+    asked = read_training(
+        Table(
+            {
+                "setting": "time-tuned",
+                "cell": [{"data": "digits", "partition": "homogeneous"}],
+                "statement": [{**STATEMENTS[0], "over": ["uniform"]}],
+            },
+            "claim",
+        )
+    )
+    results = work.results(asked, math.inf)[cell]
+    assert not isinstance(results, Missing)
+    tried = json.loads(work.runner.rates_path(cell).read_text())
+    assert set(tried) == {h.strategy for h in results}
+    for name, entry in tried.items():
+        accuracies = {float(rate): value for rate, value in entry["validation accuracy"].items()}
+        assert len(accuracies) >= 7, "the same effort for all"
+        assert accuracies[entry["chosen"]] == max(accuracies.values())
+        assert {h.learning_rate for h in results if h.strategy == name} == {entry["chosen"]}
