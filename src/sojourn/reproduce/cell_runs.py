@@ -106,8 +106,10 @@ class CellRunner:
 
     def gradients(self, cell: TrainingCell, strategy: str) -> float:
         """About how many gradients one run of a strategy computes."""
-        rate = self.settings.settings[cell.setting].learning_rate
-        experiment = self.experiment(cell, strategy, 1, rate)
+        setting, size = self.settings.settings[cell.setting], self.settings.sizes[cell.data]
+        if setting.axis == "rounds":
+            return float(size.rounds or 0)
+        experiment = self.candidates(cell, [strategy])
         return expected_gradients_of(experiment, experiment.strategies[0])
 
     def runs(

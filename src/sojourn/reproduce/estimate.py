@@ -7,8 +7,9 @@ from pathlib import Path
 from sojourn.config import Table
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
+from sojourn.reproduce.training import exponential
 from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.cells import ONE_AT_A_TIME, schedule_of, using_threads
+from sojourn.train.experiment.cells import ONE_AT_A_TIME, schedule_of, threads_for, using_threads
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import experiment_from_table
 from sojourn.train.replay.gradients import stacks_well
@@ -32,7 +33,7 @@ class Prices:
 
     def __init__(self, runner: CellRunner, known: dict[str, list[float]]) -> None:
         self._runner, self.known = runner, known
-        self._gradients: dict[tuple[str, str], float] = {}
+        self._gradients: dict[tuple[str, ...], float] = {}
 
     def cost(self, data: str) -> Cost:
         """The seconds of a data set at this scale, timed once."""
@@ -54,10 +55,14 @@ class Prices:
         return len(setting.tried_rates) * each * self.cost(cell.data).gradient
 
     def gradients(self, cell: TrainingCell, strategy: str) -> float:
-        """About how many gradients one run computes; the law of service times hardly matters."""
-        key = cell.name, strategy
+        """About how many gradients one run computes, whatever the law of service times.
+
+        The routing of a plan is not known before constants are measured: it is taken to be fast.
+        """
+        known = "balanced" if strategy == "plan" else strategy
+        key = known, cell.setting, cell.data
         if key not in self._gradients:
-            self._gradients[key] = self._runner.gradients(cell, strategy)
+            self._gradients[key] = self._runner.gradients(exponential(cell), known)
         return self._gradients[key]
 
 
@@ -81,7 +86,8 @@ def timed(runner: CellRunner, data: str) -> Cost:
         values["data-dir"] = runner.data_folder
     experiment = experiment_from_table(Table(values, "estimate"), Path())
     build_problem(experiment, 0)  # reads the data set, which later problems find read
-    with ONE_AT_A_TIME, using_threads(LocalEngine(runner.jobs).threads()):
+    threads = threads_for(experiment, LocalEngine(runner.jobs).threads())
+    with ONE_AT_A_TIME, using_threads(threads):
         begin = time.process_time()
         problem = build_problem(experiment, 1)
         building = time.process_time() - begin

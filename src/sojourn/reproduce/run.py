@@ -112,7 +112,8 @@ class Reproduction:
         if not runs:
             return "there is nothing to train: no data set of these claims is here"
         jobs = self.runner.jobs
-        text = f"{sum(runs.values()):,} runs take a first look at every statement: about {in_words(first / jobs)}"
+        number = f"{sum(runs.values()):,} runs take a first look at every statement"
+        text = f"{number}: about {in_words(first / jobs)}"
         with_jobs = f" with {jobs} job{'s' if jobs > 1 else ''}"
         if math.isinf(self.budget):
             return f"{text}{with_jobs}"
@@ -120,6 +121,8 @@ class Reproduction:
 
     def run(self, say: Say, progress: Progress | None = None) -> Iterator[Finding]:
         """Each claim's finding, written to its folder and the record as soon as it is there."""
+        if self.trains:
+            self.estimate()
         for claim in self.claims:
             started = time.monotonic()
             if claim.computes == TRAINING:
@@ -145,6 +148,8 @@ class Reproduction:
         values = {
             **record,
             "scale": self.settings.scale,
+            "prices": self.trials.prices.known,
+            "spent_seconds": None if math.isinf(self.budget) else self.budget - self.trials.left,
             "elapsed_seconds": round(sum(c["elapsed_seconds"] for c in claims.values()), 1),
             "claims": {number: claims[number] for number in sorted(claims, key=int)},
             "provenance": provenance(scale=self.settings.scale, jobs=self.runner.jobs),
@@ -156,29 +161,16 @@ class Reproduction:
         return training.read_training(values)
 
     def _share(self, claim: Claim) -> float:
-        """What may be spent on a claim: of what is left, as its first look costs among those to come.
+        """What may be spent on a claim: an equal part of what is left for it and those to come.
 
-        What a claim leaves over goes to the next.
+        What it leaves over goes to the next.
         """
-        if math.isinf(self.budget):
-            return math.inf
         coming = self.claims[self.claims.index(claim) :]
-        seen: dict[Run, int] = {}
-        prices = []
-        for one in coming:
-            if one.computes == TRAINING:
-                opening = self.trials.opening(self._training(one))
-                prices.append(
-                    self.trials.price({r: n for r, n in opening.items() if r not in seen})
-                )
-                seen |= opening
-        return self.trials.left * prices[0] / sum(prices) if sum(prices) else self.trials.left
+        return self.trials.left / sum(one.computes == TRAINING for one in coming)
 
     def _train(self, claim: Claim, say: Say, progress: Progress | None) -> Finding:
         asked = self._training(claim)
-        share = self._share(claim)
-        _write_record(self.out, {**read_record(self.out), "prices": self.trials.prices.known})
-        results = self.trials.results(asked, share, say=say, progress=progress)
+        results = self.trials.results(asked, self._share(claim), say=say, progress=progress)
         return Finding(
             claim=claim.number,
             title=claim.title,
