@@ -1,0 +1,120 @@
+"""The tables of the README and the docs, taken from the files of a reproduction that is kept.
+
+``python -m sojourn.reproduce.kept FOLDER FILE...`` writes them between the marks of each file.
+"""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from sojourn.errors import InvalidFile
+from sojourn.files import replacing
+from sojourn.report.figure import Table
+from sojourn.reproduce.run import read_record
+from sojourn.reproduce.verdict import OUTCOMES, Finding
+
+ACCURACY = "accuracy over the last tenth, %"
+SHOWN = {"3": "per round", "6": "per time"}
+"""The claims whose accuracies are tabled, and what they are judged against."""
+_BLOCK = re.compile(r"(<!-- reproduction: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def findings_in(folder: Path) -> list[Finding]:
+    """What was found about every claim, in order."""
+    found = [Finding.read(path) for path in folder.glob("claim-*") if path.is_dir()]
+    if not found:
+        raise InvalidFile(f"{folder}: holds no finding. Give a folder of 'sojourn reproduce'.")
+    return sorted(found, key=lambda finding: int(finding.claim))
+
+
+def summary(folder: Path) -> str:
+    """How the reproduction was made, how long it took, and how much of the training was told."""
+    record = read_record(folder)
+    outcomes = Counter(
+        statement.outcome
+        for finding in findings_in(folder)
+        for statement in finding.statements
+        if finding.reduced or statement.compared
+    )
+    told = outcomes["reproduces"] + outcomes["does not reproduce"]
+    jobs = record["provenance"]["inputs"]["jobs"]
+    budget = record.get("processor_seconds")
+    paid = "" if budget is None else f" and {_minutes(budget)} of processor"
+    return (
+        f"`sojourn reproduce --scale {record['scale']}` with {jobs} job{'s' if jobs > 1 else ''}"
+        f"{paid} for training, {_minutes(record['elapsed_seconds'])} by the clock: of "
+        f"{sum(outcomes.values())} statements about training {told} are told at 95 %, "
+        f"{outcomes['reproduces']} of them as the paper has it."
+    )
+
+
+def verdicts(folder: Path) -> str:
+    """A row for every claim: its verdict, and how its statements came out."""
+    rows = []
+    for finding in findings_in(folder):
+        outcomes = Counter(statement.outcome for statement in finding.statements)
+        cells = (str(outcomes[outcome] or "") for outcome in OUTCOMES[:3])
+        rows.append((f"{finding.claim} {finding.title}", finding.verdict, *cells))
+    return _markdown(("claim", "verdict", "reproduced", "not", "cannot be told"), rows)
+
+
+def accuracies(folder: Path) -> str:
+    """Final test accuracy of every strategy in the cells of the claims that are shown."""
+    columns: dict[str, dict[str, str]] = {}
+    for finding in findings_in(folder):
+        for table in finding.tables if finding.claim in SHOWN else ():
+            columns[f"{table.title}, {SHOWN[finding.claim]}"] = _accuracy_by_strategy(table)
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    rows = [(name, *(column.get(name, "") for column in columns.values())) for name in names]
+    return _markdown(("routing", *columns), rows)
+
+
+BLOCKS: dict[str, Callable[[Path], str]] = {
+    "summary": summary,
+    "verdicts": verdicts,
+    "accuracies": accuracies,
+}
+
+
+def filled(text: str, folder: Path) -> str:
+    """``text`` with every marked block as the files in ``folder`` have it.
+
+    A block stands between ``<!-- reproduction: NAME -->`` and ``<!-- end -->``.
+    """
+
+    def block(match: re.Match[str]) -> str:
+        if match[2] not in BLOCKS:
+            raise InvalidFile(f"there is no block '{match[2]}': choose among {', '.join(BLOCKS)}")
+        return f"{match[1]}{BLOCKS[match[2]](folder)}\n{match[3]}"
+
+    return _BLOCK.sub(block, text)
+
+
+def _accuracy_by_strategy(table: Table) -> dict[str, str]:
+    place = table.columns.index(ACCURACY)
+    return {row[0]: row[place] for row in table.rows}
+
+
+def _markdown(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [columns, ("---",) * len(columns), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('*', chr(92) + '*') for cell in line)} |" for line in lines
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes"
+
+
+def main(folder: str, *paths: str) -> None:
+    """Write the blocks of these files anew."""
+    for path in map(Path, paths):
+        text = filled(path.read_text(encoding="utf-8"), Path(folder))
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,70 @@
+"""The tables of the README come from the files of the reproduction that is kept."""
+
+from pathlib import Path
+
+import pytest
+
+from sojourn.errors import InvalidFile
+from sojourn.report.figure import Table
+from sojourn.reproduce.claims import read_claims
+from sojourn.reproduce.kept import (
+    ACCURACY,
+    accuracies,
+    filled,
+    findings_in,
+    main,
+    summary,
+    verdicts,
+)
+from sojourn.reproduce.run import Reproduction
+from sojourn.reproduce.verdict import Compared, Finding, Statement
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A reproduction with one claim of theory, really computed, and one of training, invented."""
+    work = Reproduction.prepare(read_claims(["4"]), scale="quick", out=tmp_path, jobs=1)
+    list(work.run(lambda line: None))
+    compared = Compared("over uniform", "points", 5.0, 4.0, 6.0, 4)
+    told = Statement("a", "b", "reproduces", compared=(compared,))
+    rows = (("p*G", "0.01", "81.4 ± 0.2"), ("uniform", "0.01", "75.5 ± 1.5"))
+    table = Table(("strategy", "learning rate", ACCURACY), rows, title="Fashion-MNIST, Dirichlet")
+    open_one = Statement("c", "d", "cannot be told here")
+    finding = Finding(
+        *("3", "Accuracy", "s", "c", "quick"), (told, open_one), reduced="small", tables=(table,)
+    )
+    finding.write(tmp_path / "claim-3")
+    return tmp_path
+
+
+def test_tables_say_what_the_files_say(folder: Path) -> None:
+    assert [finding.claim for finding in findings_in(folder)] == ["3", "4"]
+    assert "of 2 statements about training 1 are told at 95 %" in summary(folder)
+    rows = verdicts(folder).splitlines()
+    assert rows[2] == "| 3 Accuracy | reproduces, as far as told | 1 |  | 1 |"
+    assert rows[3].startswith("| 4 ")
+    assert accuracies(folder).splitlines() == [
+        "| routing | Fashion-MNIST, Dirichlet, per round |",
+        "| --- | --- |",
+        "| p\\*G | 81.4 ± 0.2 |",
+        "| uniform | 75.5 ± 1.5 |",
+    ]
+
+
+def test_blocks_are_written_anew_and_the_rest_is_left(folder: Path) -> None:
+    page = folder / "page.md"
+    page.write_text("before\n<!-- reproduction: verdicts -->\nstale text\n<!-- end -->\nafter\n")
+    main(str(folder), str(page))
+    text = page.read_text()
+    assert "stale text" not in text
+    assert text.startswith("before\n<!-- reproduction: verdicts -->\n| claim | verdict |")
+    assert text.endswith("|\n<!-- end -->\nafter\n")
+    assert filled(text, folder) == text
+
+
+def test_unknown_blocks_and_empty_folders_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidFile, match="no block 'poem'"):
+        filled("<!-- reproduction: poem -->\n<!-- end -->", folder)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidFile, match="holds no finding"):
+        findings_in(tmp_path / "empty")
