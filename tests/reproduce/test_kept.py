@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from sojourn.report.figure import Table
 
 from sojourn.errors import InvalidFile
+from sojourn.figure import Table
 from sojourn.reproduce.claims import read_claims
 from sojourn.reproduce.kept import (
     ACCURACY,

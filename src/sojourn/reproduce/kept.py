@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sojourn.errors import InvalidFile
+from sojourn.figure import Table
 from sojourn.files import replacing
-from sojourn.report.figure import Table
 from sojourn.reproduce.run import read_record
 from sojourn.reproduce.verdict import OUTCOMES, Finding
 
