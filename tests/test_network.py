@@ -34,6 +34,21 @@ def test_csv_keeps_links_and_powers(tmp_path):
     assert read != sj.Fleet([0.1, 2.0], counts=[3, 1], names=["a", "b"])
 
 
+def test_columns_of_ones_own_are_carried_along(tmp_path):
+    path = tmp_path / "fleet.csv"
+    path.write_text("region,service_rate,lat,country\neu,1,48.1,DE\nus,2,40,US\n")
+    fleet = sj.Fleet.from_csv(path)
+    own = {"region": ("eu", "us"), "lat": ("48.1", "40"), "country": ("DE", "US")}
+    assert fleet.extra == own
+    assert fleet.with_rates([3.0, 4.0]).extra == own
+    assert fleet.select([1, 0, 1]).extra["region"] == ("us", "eu", "us")
+    fleet.to_csv(path)
+    assert sj.Fleet.from_csv(path).extra == own
+    assert fleet == sj.Fleet([1.0, 2.0])
+    with pytest.raises(sj.InvalidInput, match="region must have one entry per class"):
+        sj.Fleet([1.0, 2.0], extra={"region": ["eu"]})
+
+
 def test_selected_classes_keep_their_columns():
     fleet = sj.Fleet([1.0, 2.0], counts=[5, 2], names=["a", "b"], uplink=[0.5, 0.1])
     split = fleet.select([0, 0, 1], counts=[1, 4, 2], names=["a1", "a2", "b"])
@@ -82,7 +97,10 @@ def test_csv_with_one_column_and_a_byte_order_mark(tmp_path):
         ("", "empty"),
         ("\n1\n", "empty"),
         ("service_rate\n", "no clients"),
-        ("rate\n1\n", "unknown column 'rate': did you mean 'service_rate'"),
+        ("rate\n1\n", "no column service_rate in the first line: is it 'rate'?"),
+        ("Service Rate\n1\n", "unknown column 'Service Rate': did you mean 'service_rate'"),
+        ("service_rate,counts\n1,2\n", "unknown column 'counts': did you mean 'count'"),
+        ("service_rate,\n1,2\n", "column 2 has no name"),
         ("count\n1\n", "no column service_rate"),
         ("service_rate,service_rate\n1,1\n", "stands twice"),
         ("service_rate\nfast\n", "line 2: service_rate must be a number; it is 'fast'"),

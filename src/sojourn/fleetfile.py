@@ -1,8 +1,10 @@
 """Fleets on disk: CSV with a line per class, every mistake told with its line."""
 
 import csv
+import difflib
 import io
 import os
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +17,19 @@ from sojourn.types import FloatArray
 COLUMNS = ("service_rate", "count", "name", "law", *OPTIONAL_COLUMNS)
 
 
-def read_columns(
-    path: str | os.PathLike[str],
-) -> tuple[
-    FloatArray, FloatArray | None, list[str] | None, list[str] | None, dict[str, FloatArray]
-]:
-    """Service rates, counts, names, laws and optional columns of a CSV file, where there are."""
+class Columns(NamedTuple):
+    """What a file tells of a fleet; ``extra`` are columns that mean something to its owner alone."""
+
+    rates: FloatArray
+    counts: FloatArray | None
+    names: list[str] | None
+    law: list[str] | None
+    optional: dict[str, FloatArray]
+    extra: dict[str, list[str]]
+
+
+def read_columns(path: str | os.PathLike[str]) -> Columns:
+    """The columns of a CSV file, checked."""
     where = str(path)
     header, columns, lines = _read_rows(where)
     rates = _numbers(columns["service_rate"], lines, "service_rate", where)
@@ -39,7 +48,8 @@ def read_columns(
     for line, law in zip(lines, columns.get("law", []), strict="law" in columns):
         if not law:
             raise InvalidFile(f"{where}, line {line}: the law is missing, such as exponential")
-    return rates, counts, columns.get("name"), columns.get("law"), optional
+    extra = {name: columns[name] for name in header if name not in COLUMNS}
+    return Columns(rates, counts, columns.get("name"), columns.get("law"), optional, extra)
 
 
 def _read_rows(where: str) -> tuple[list[str], dict[str, list[str]], list[int]]:
@@ -52,12 +62,19 @@ def _read_rows(where: str) -> tuple[list[str], dict[str, list[str]], list[int]]:
         raise InvalidFile(f"{where}: empty. The first line must name the columns: service_rate")
     header = [field.strip() for field in rows[0]]
     for column in header:
-        if column not in COLUMNS:
-            raise InvalidFile(f"{where}: {UnknownName('column', column, COLUMNS)}")
+        if misspelt(column, header):
+            raise InvalidFile(
+                f"{where}: {UnknownName('column', column, COLUMNS)} Call a column of your own "
+                "something less alike."
+            )
+    if not all(header):
+        raise InvalidFile(f"{where}: column {header.index('') + 1} has no name in the first line")
     if len(set(header)) != len(header):
         raise InvalidFile(f"{where}: a column stands twice in the first line")
     if "service_rate" not in header:
-        raise InvalidFile(f"{where}: there is no column service_rate in the first line")
+        near = difflib.get_close_matches("service_rate", header, n=1, cutoff=0.4)
+        hint = f": is it '{near[0]}'?" if near else ""
+        raise InvalidFile(f"{where}: there is no column service_rate in the first line{hint}")
     columns: dict[str, list[str]] = {name: [] for name in header}
     lines: list[int] = []
     for line, row in enumerate(rows[1:], start=2):
@@ -73,6 +90,34 @@ def _read_rows(where: str) -> tuple[list[str], dict[str, list[str]], list[int]]:
     if not lines:
         raise InvalidFile(f"{where}: no clients: there is no line below the column names")
     return header, columns, lines
+
+
+def misspelt(column: str, header: list[str]) -> bool:
+    """Whether a column that means nothing here was meant to be one of ours that is not there.
+
+    >>> misspelt("counts", ["service_rate", "counts"]), misspelt("Service Rate", ["Service Rate"])
+    (True, True)
+    >>> misspelt("country", ["service_rate", "country"]), misspelt("lat", ["service_rate", "lat"])
+    (False, False)
+    """
+    if column in COLUMNS:
+        return False
+    plain = "_".join(column.lower().replace("-", " ").split())
+    return any(
+        plain.removesuffix("s") == known or _distance(plain, known) <= len(known) // 4
+        for known in COLUMNS
+        if known not in header
+    )
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters must be added, left out or changed to make one word the other."""
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, start=1):
+        above, row = row, [i]
+        for j, wanted in enumerate(other, start=1):
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (letter != wanted)))
+    return row[-1]
 
 
 def _check(

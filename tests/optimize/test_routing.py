@@ -133,3 +133,17 @@ def test_accuracy_that_only_the_best_routing_reaches():
 def test_unknown_method_names_the_nearest():
     with pytest.raises(sj.UnknownName, match="did you mean 'adam'"):
         sj.optimize_routing(THREE, 30, PER_TIME, method="adamm")
+
+
+def test_descents_see_how_unequal_classes_are():
+    """Coordinates of equal curvature: tens of steps where thousands did not arrive."""
+    logs = np.arange(-4.4, 4.7, 0.1)
+    counts = np.maximum(1, 4000 * np.exp(-(logs**2) / 2)).round()
+    fleet = sj.Fleet(np.exp(logs), counts)
+    objective = sj.TimeToAccuracy(
+        sj.LearningConstants(initial_gap=2.3, smoothness=10, gradient_noise=1, heterogeneity=1), 0.5
+    )
+    for routing in (sj.uniform_routing, sj.balanced_routing, sj.square_root_routing):
+        ended = lbfgs(fleet, 400, objective, routing(fleet))
+        assert ended.steps < 150
+        assert ended.gradient_norm < 1e-7

@@ -1,8 +1,10 @@
 """``sojourn analyze``: the steady state of a fleet under a routing or another policy."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -11,7 +13,15 @@ from rich.table import Table
 from sojourn.analysis import analyze as analyze_network
 from sojourn.bounds import max_learning_rate, per_round_bound, per_time_bound
 from sojourn.cli import app
-from sojourn.cli.inputs import FleetArgument, ServerRateOption, printed, say_next
+from sojourn.cli.classtable import (
+    GroupOption,
+    grouped_text,
+    in_order,
+    show_classes,
+    sort_option,
+    write_clients,
+)
+from sojourn.cli.inputs import FleetArgument, ServerRateOption, print_table, printed, say_next
 from sojourn.constants import LearningConstants
 from sojourn.dispatch import Policy, as_policy
 from sojourn.energy import POWERS, energy_per_round
@@ -19,8 +29,19 @@ from sojourn.errors import InvalidInput
 from sojourn.floor import noise_floor
 from sojourn.inputs import read_constants, read_fleet, read_routing
 from sojourn.network import Network
+from sojourn.optimize import group_clients
 
-MOST_ROWS = 40
+SORTED_BY = (
+    "service_rate",
+    "count",
+    "share",
+    "rate",
+    "mean_tasks",
+    "staleness",
+    "staleness_time",
+    "utilization",
+    "weight",
+)
 LEAST_EXCESS = 5e-4
 """Relative difference of noise rates below which one is not said to be larger."""
 
@@ -50,13 +71,21 @@ def analyze(
     learning_rate: Annotated[float, typer.Option(help="eta in the bounds.")] = 0.01,
     rounds: Annotated[int, typer.Option(help="T in the bounds.")] = 1000,
     server_rate: ServerRateOption = None,
+    group: GroupOption = None,
+    sort: Annotated[str | None, sort_option(SORTED_BY)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write a line per class of the fleet's file here, as CSV."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Throughput, staleness, load and noise of every client, exactly.
 
     Example: sojourn analyze three-clusters --concurrency 30 --routing balanced
     """
-    clients, sends = read_fleet(fleet), as_policy(policy)
+    original, sends = read_fleet(fleet), as_policy(policy)
+    grouping = None if group is None else group_clients(original, tolerance=group)
+    clients = original if grouping is None else grouping.fleet
     if not sends.routes and (routing is not None or constants is not None):
         option = "--routing" if routing is not None else "--constants (the bounds G and H)"
         raise InvalidInput(
@@ -67,13 +96,26 @@ def analyze(
     result: dict[str, Any] = {"fleet": fleet, "policy": sends.name}
     if sends.routes:
         result["routing"] = routing
-    result |= _steady_state(network, sends)
+    found = _steady_state(network, sends)
+    if out is not None:
+        rows = {key: [row[key] for row in found["classes"]] for key in found["classes"][0]}
+        places = slice(None) if grouping is None else grouping.group
+        given = ("name", "count", "service_rate")
+        columns = {key: np.array(rows[key])[places] for key in rows if key not in given}
+        write_clients(original, columns, out, one_by_one=False)
+    found["classes"] = in_order(found["classes"], sort, SORTED_BY)
+    result |= found
     if constants is not None:
         result["bounds"] = _bounds(network, read_constants(constants), learning_rate, rounds)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
-        _show(result, Console())
+        console = Console()
+        if group is not None:
+            console.print(grouped_text(original, clients, group))
+        _show(result, console)
+        if out is not None:
+            console.print(f"written: {escape(str(out))}")
         say_next(f"sojourn plan {fleet}")
 
 
@@ -162,21 +204,9 @@ def _show(result: dict[str, Any], console: Console) -> None:
     }
     if "on_downlink" in result["classes"][0]:
         columns |= {"on downlink": "on_downlink", "on uplink": "on_uplink"}
-    table = Table("class", "clients", *columns, "utilisation", box=None, header_style="bold")
-    table.padding, table.pad_edge = (0, 1, 0, 0), False
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in result["classes"][:MOST_ROWS]:
-        table.add_row(
-            escape(row["name"]),
-            str(row["count"]),
-            *(printed(row[key]) for key in columns.values()),
-            f"{row['utilization']:.1%}",
-        )
-    console.print(table)
-    hidden = len(result["classes"]) - MOST_ROWS
-    if hidden > 0:
-        console.print(f"... and {hidden} more classes (--json prints them all)")
+    columns["utilisation"] = "utilization"
+    in_full = "--out table.csv or --json for all, --sort for others"
+    show_classes(result["classes"], columns, console, in_full=in_full, percent=["utilization"])
     console.print(
         f"throughput {printed(result['throughput'])} rounds per unit of time; a task waits "
         f"{result['mean_staleness']} rounds on average, whoever gets it"
@@ -217,7 +247,7 @@ def _show_bounds(bounds: dict[str, Any], console: Console) -> None:
         row = bounds[key]
         terms = (row["value"], row["progress"], row["noise"], row["staleness"])
         table.add_row(name, *map(printed, terms), bounds["kind"])
-    console.print(table)
+    print_table(console, table)
     largest = printed(bounds["max_learning_rate"])
     if bounds["kind"] == "proxy":
         console.print(

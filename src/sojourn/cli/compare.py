@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import printed
+from sojourn.cli.inputs import print_table, printed
 from sojourn.errors import InvalidFile
 from sojourn.estimate import plus_minus
 from sojourn.files import replacing
@@ -97,7 +97,7 @@ def _show(found: "Comparison") -> None:
             *_difference(row.paired, measure.percent),
             *(_time(time) for time in row.times),
         )
-    console.print(table)
+    print_table(console, table)
     console.print(
         "± standard deviation over seeds; p: paired t-test over common seeds, after Holm's "
         "correction; times: median, with how many runs reached the target if not all did.",

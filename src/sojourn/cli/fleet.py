@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import printed
+from sojourn.cli.inputs import print_table, printed
 from sojourn.errors import InvalidInput
 
 fleet_app = typer.Typer(no_args_is_help=True, help="Fleets from what was seen.")
@@ -85,6 +85,6 @@ def estimate(
             interval,
             str(one.fit.law),
         )
-    console.print(table)
+    print_table(console, table)
     if out is not None:
         console.print(f"written: {escape(str(out))}")

@@ -4,6 +4,10 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
 
 from sojourn.network import BUILT_IN_FLEETS
 
@@ -28,6 +32,20 @@ def printed(value: float) -> str:
     if not np.isfinite(value):
         return str(value)
     return f"{value:.4g}"
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table with every name and number in full, beyond the right edge if need be."""
+    for column in table.columns:
+        words = [Text(word) for word in str(column.header).split()]
+        entries = [
+            cell if isinstance(cell, Text) else Text.from_markup(str(cell)) for cell in column.cells
+        ]
+        column.min_width = max((text.cell_len for text in [*words, *entries]), default=0)
+    least = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
+    if least > console.width:
+        table.width = least
+    console.print(table, crop=False)
 
 
 ServerRateOption = Annotated[

@@ -1,6 +1,5 @@
 """``sojourn plan``: the best routing, concurrency and learning rate for a fleet, and why."""
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +10,20 @@ from rich.console import Console
 from rich.markup import escape
 
 from sojourn.cli import app
+from sojourn.cli.classtable import (
+    GroupOption,
+    grouped_text,
+    in_order,
+    sort_option,
+    write_clients,
+)
 from sojourn.cli.inputs import FleetArgument, ServerRateOption, say_next
-from sojourn.cli.plantext import as_table, next_step, show
+from sojourn.cli.plantext import SORTED_BY, as_table, next_step, show
 from sojourn.config import Table as Settings
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
 from sojourn.extensions import is_extension
-from sojourn.files import replacing
 from sojourn.inputs import read_constants, read_fleet, read_routing
-from sojourn.network import Fleet
 from sojourn.optimize import (
     OBJECTIVES,
     Energy,
@@ -37,7 +41,6 @@ from sojourn.optimize import (
 from sojourn.planning import Plan, frontier, plan as make_plan, time_and_energy
 from sojourn.progress import steps
 from sojourn.provenance import provenance
-from sojourn.types import FloatArray
 
 DEFAULT_GRADIENT_NORM = 0.5
 MOST_TRACED = 200
@@ -92,13 +95,18 @@ def plan(
         str | None,
         typer.Option(help="L,sigma,M,A, a TOML file from `sojourn calibrate`, or default."),
     ] = None,
-    group: Annotated[
-        float | None,
-        typer.Option(help="Treat clients whose speeds differ by less than this as one class."),
+    group: GroupOption = None,
+    sort: Annotated[str | None, sort_option(SORTED_BY)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the plan here, as TOML; if it ends in .csv, as --clients does."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the plan here, as TOML.")] = None,
     clients: Annotated[
-        Path | None, typer.Option(help="Write every client's probability here, as CSV.")
+        Path | None,
+        typer.Option(
+            help="Write every client's probability here, as CSV, with the columns of your own that "
+            "the fleet's file has."
+        ),
     ] = None,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the frontier of throughput and staleness here.")
@@ -127,6 +135,12 @@ def plan(
     options = _Options(gradient_norm, guaranteed, time, rounds, rho, server_power)
     wanted = _objective(objective, known, options)
     original = read_fleet(fleet)
+    if out is not None and out.suffix == ".csv":
+        if clients is not None:
+            raise InvalidInput(f"{out} and {clients}: both are tables of clients, give one")
+        out, clients = None, out
+    if sort is not None:
+        in_order([], sort, SORTED_BY)
     if clients is not None and original.size > MOST_LINES:
         raise InvalidInput(
             f"--clients writes one line per client, for up to {MOST_LINES} clients; the fleet has "
@@ -172,33 +186,29 @@ def plan(
             interrupted=interrupted,
         ),
     )
-    if as_json:
-        typer.echo(json.dumps(as_table(best), indent=2))
-    else:
-        if group is not None:
-            console.print(
-                f"{original.classes} speeds taken as {planned.classes} classes: every client is "
-                f"within {group:.2g} of its class."
-            )
-        if interrupted:
-            console.print("[yellow]Interrupted:[/yellow] this is the best plan until then.")
-        show(best, console)
     if out is not None:
         best.write(out)
     if clients is not None:
         by_client = best.client_routing
         if grouping is not None:
             by_client = grouping.to_original(by_client)
-        _write_clients(original, by_client, clients)
+        write_clients(original, {"routing": by_client}, clients, one_by_one=True)
     if figure is not None:
         _draw_frontier(best, figure)
     if page is not None:
         _write_page(best, page, now)
+    if as_json:
+        typer.echo(json.dumps(as_table(best, sort), indent=2))
+        return
+    if group is not None:
+        console.print(grouped_text(original, planned, group))
+    if interrupted:
+        console.print("[yellow]Interrupted:[/yellow] this is the best plan until then.")
+    show(best, console, sort)
     for path in (out, clients, figure, page):
-        if path is not None and not as_json:
+        if path is not None:
             console.print(f"written: {escape(str(path))}")
-    if not as_json:
-        say_next(next_step(fleet, out))
+    say_next(next_step(fleet, out))
 
 
 class _Options(NamedTuple):
@@ -269,20 +279,6 @@ def _objective(name: str, constants: LearningConstants | None, options: _Options
     if rounds is None:
         raise InvalidInput(f"the objective {name} needs --rounds: how many updates you will make")
     return (PerTime if name == "per-time" else PerRound)(constants, None, rounds)
-
-
-def _write_clients(fleet: Fleet, routing: FloatArray, path: Path) -> None:
-    """One line per client: its name, rate and probability."""
-    names = [
-        fleet.label(k) if fleet.counts[k] == 1 else f"{fleet.label(k)} {member}"
-        for k in range(fleet.classes)
-        for member in range(1, int(fleet.counts[k]) + 1)
-    ]
-    rates = fleet.expand(fleet.service_rates)
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["name", "service_rate", "routing"])
-        writer.writerows(zip(names, rates.tolist(), routing.tolist(), strict=True))
 
 
 def _draw_frontier(plan: Plan, path: Path) -> None:

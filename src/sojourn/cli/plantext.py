@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from sojourn.bounds import max_learning_rate
-from sojourn.cli.inputs import printed
+from sojourn.cli.classtable import in_order, show_classes
+from sojourn.cli.inputs import print_table, printed
 from sojourn.floor import noise_floor
 from sojourn.network import ROUTINGS
 from sojourn.optimize import NoiseRate, Throughput
@@ -19,12 +20,14 @@ from sojourn.planning.advice import queueing_cost, warnings
 
 LEAST_GAIN = 5e-4
 """Relative difference of values below which two routings are called equally good."""
-MOST_ROWS = 40
 
 
-def as_table(plan: Plan) -> dict[str, Any]:
+SORTED_BY = ("service_rate", "count", "routing", "share")
+
+
+def as_table(plan: Plan, sort: str | None = None) -> dict[str, Any]:
     """The plan as JSON values."""
-    fleet, cost = plan.network.fleet, queueing_cost(plan)
+    cost = queueing_cost(plan)
     return {
         "objective": plan.objective.name,
         "value": plan.value,
@@ -39,16 +42,22 @@ def as_table(plan: Plan) -> dict[str, Any]:
         "noise_floor": noise_floor(plan.fleet, plan.concurrency),
         "queueing_cost": None if cost is None else {"noise": cost[0], "staleness": cost[1]},
         "warnings": warnings(plan),
-        "classes": [
-            {
-                "name": fleet.label(k),
-                "count": int(fleet.counts[k]),
-                "service_rate": float(fleet.service_rates[k]),
-                "routing": float(plan.network.routing[k]),
-            }
-            for k in range(fleet.classes)
-        ],
+        "classes": in_order(_classes(plan), sort, SORTED_BY),
     }
+
+
+def _classes(plan: Plan) -> list[dict[str, Any]]:
+    fleet, p = plan.network.fleet, plan.network.routing
+    return [
+        {
+            "name": fleet.label(k),
+            "count": int(fleet.counts[k]),
+            "service_rate": float(fleet.service_rates[k]),
+            "routing": float(p[k]),
+            "share": float(fleet.counts[k] * p[k]),
+        }
+        for k in range(fleet.classes)
+    ]
 
 
 def _or_null(value: float | None) -> float | None:
@@ -56,15 +65,18 @@ def _or_null(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
-def show(plan: Plan, console: Console) -> None:
+def show(plan: Plan, console: Console, sort: str | None = None) -> None:
     """Print the plan, what it is compared with, and why."""
     rate = "" if plan.learning_rate is None else f", learning rate {printed(plan.learning_rate)}"
     console.print(
         f"[bold]{plan.fleet.size} clients, {plan.concurrency} tasks in flight{rate}[/bold]"
     )
     comparison = plan.comparison()
-    console.print(_comparison_table(comparison))
-    console.print(_routing_table(plan))
+    print_table(console, _comparison_table(comparison))
+    headings = {"rate": "service_rate", "probability each": "routing", "share of tasks": "share"}
+    in_full = "--clients FILE.csv for all, --sort for others"
+    rows = in_order(_classes(plan), sort, SORTED_BY)
+    show_classes(rows, headings, console, in_full=in_full, percent=["share"])
     console.print(_why(plan, comparison))
     cost = _cost(plan, comparison)
     if cost is not None:
@@ -127,9 +139,8 @@ def _comparison_table(comparison: dict[str, Prediction]) -> Table:
     table = Table(
         "routing", *shown, box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False
     )
-    table.columns[0].no_wrap = True
-    for column, heading in zip(table.columns[1:], shown, strict=True):
-        column.justify, column.min_width = "right", max(map(len, heading.split()))
+    for column in table.columns[1:]:
+        column.justify = "right"
     for name, row in comparison.items():
         values = [getattr(row, field) for field in shown.values()]
         cells = ["" if value is None else printed(value) for value in values]
@@ -138,24 +149,6 @@ def _comparison_table(comparison: dict[str, Prediction]) -> Table:
             *cells,
             style="bold" if name == "plan" else None,
         )
-    return table
-
-
-def _routing_table(plan: Plan) -> Table:
-    fleet, p = plan.network.fleet, plan.network.routing
-    table = Table("class", "clients", "rate", "probability each", "share of tasks", box=None)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for k in range(min(fleet.classes, MOST_ROWS)):
-        table.add_row(
-            escape(fleet.label(k)),
-            str(fleet.counts[k]),
-            printed(fleet.service_rates[k]),
-            printed(p[k]),
-            f"{fleet.counts[k] * p[k]:.1%}",
-        )
-    if fleet.classes > MOST_ROWS:
-        table.add_row(f"... and {fleet.classes - MOST_ROWS} more (--out writes them all)")
     return table
 
 

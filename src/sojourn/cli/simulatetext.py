@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sojourn.cli.inputs import printed
+from sojourn.cli.inputs import print_table, printed
 
 MOST_ROWS = 40
 AGREE_WITHIN = 4.0
@@ -75,7 +75,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     for row in result["classes"][:MOST_ROWS]:
         cells = [cell for key in ("mean_tasks", "staleness") for cell in _cells(row[key])]
         table.add_row(row["name"], str(row["count"]), *cells)
-    console.print(table)
+    print_table(console, table)
     hidden = len(result["classes"]) - MOST_ROWS
     if hidden > 0:
         console.print(f"... and {hidden} more classes (--json prints them all)")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import printed, say_next
+from sojourn.cli.inputs import print_table, printed, say_next
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.measure import ACCURACY, Measure
@@ -136,7 +136,7 @@ def _show(summary: Mapping[str, Any], console: Console) -> None:
         table.add_column(heading, justify="right", no_wrap=True, min_width=width)
     for name, *values in zip(names, *(values for _, values, _ in columns), strict=True):
         table.add_row(escape(name), *values)
-    console.print(table)
+    print_table(console, table)
     for line in _explained(entries):
         console.print(line, highlight=False)
 

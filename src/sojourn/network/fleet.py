@@ -2,8 +2,8 @@
 
 import csv
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,7 +35,8 @@ class Fleet:
     update back; the powers (optional) are what a client draws while it computes, sends, receives
     and does not compute, for ``energy_per_round``. All have one entry per class, zero or more.
     ``law`` (optional) is the law of each class's service times in words, such as
-    ``"lognormal(sigma=0.5)"``, for simulations that are given none.
+    ``"lognormal(sigma=0.5)"``, for simulations that are given none. ``extra`` (optional) is text of
+    one's own by column, an entry per class, which is carried along and changes nothing.
 
     >>> fleet = Fleet([0.01, 0.1, 1.0], counts=[10, 10, 10])
     >>> fleet.size, fleet.total_rate
@@ -52,6 +53,7 @@ class Fleet:
     power_downlink: FloatArray | None = None
     power_idle: FloatArray | None = None
     law: tuple[str, ...] | None = None
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class Fleet:
         power_downlink: ArrayLike | None = None,
         power_idle: ArrayLike | None = None,
         law: Sequence[str] | None = None,
+        extra: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         rates = positive_vector("service_rates", service_rates)
         if rates.min() < SLOWEST or rates.max() > FASTEST:
@@ -83,17 +86,16 @@ class Fleet:
                     f"counts must have one entry per class: {rates.size} service rates "
                     f"were given, and {whole.size} counts"
                 )
-        if names is not None and len(names) != rates.size:
-            raise InvalidInput(
-                f"names must have one entry per class: {rates.size} service rates were given, "
-                f"and {len(names)} names"
-            )
-        if law is not None and len(law) != rates.size:
-            raise InvalidInput(
-                f"law must have one entry per class: {rates.size} service rates were given, and "
-                f"{len(law)} laws"
-            )
+        texts = {"names": names, "law": law, **(extra or {})}
+        for what, entries in texts.items():
+            if entries is not None and len(entries) != rates.size:
+                raise InvalidInput(
+                    f"{what} must have one entry per class: {rates.size} service rates were given, "
+                    f"and {len(entries)} entries of {what}"
+                )
         object.__setattr__(self, "law", None if law is None else tuple(map(str, law)))
+        own = {name: tuple(map(str, entries)) for name, entries in (extra or {}).items()}
+        object.__setattr__(self, "extra", own)
         rates.setflags(write=False)
         whole.setflags(write=False)
         object.__setattr__(self, "service_rates", rates)
@@ -144,6 +146,7 @@ class Fleet:
             self.counts[index] if counts is None else counts,
             names,
             law=None if self.law is None else [self.law[k] for k in index.tolist()],
+            extra={name: [own[k] for k in index.tolist()] for name, own in self.extra.items()},
             **{name: values[index] for name, values in self.columns.items()},
         )
 
@@ -153,7 +156,9 @@ class Fleet:
         >>> Fleet([1.0, 2.0], uplink=[3.0, 4.0]).with_rates([5.0, 6.0]).columns["uplink"].tolist()
         [3.0, 4.0]
         """
-        return Fleet(service_rates, self.counts, self.names, law=self.law, **self.columns)
+        return Fleet(
+            service_rates, self.counts, self.names, law=self.law, extra=self.extra, **self.columns
+        )
 
     def label(self, index: int) -> str:
         """What to call class ``index`` in a table."""
@@ -212,12 +217,19 @@ class Fleet:
     def from_csv(cls, path: str | os.PathLike[str]) -> "Fleet":
         """Read columns ``service_rate`` and, optionally, ``count``, ``name``, ``law``, links, powers.
 
-        Any other column, an empty file or a value that is not a number raises ``InvalidFile``
-        with the line it stands on.
+        Other columns are kept as ``extra``. A misspelt column, an empty file or a value that is not a
+        number raises ``InvalidFile`` with the line it stands on.
         """
-        rates, counts, names, law, optional = read_columns(path)
+        read = read_columns(path)
         try:
-            return cls(rates, counts, names, law=law, **optional)
+            return cls(
+                read.rates,
+                read.counts,
+                read.names,
+                law=read.law,
+                extra=read.extra,
+                **read.optional,
+            )
         except InvalidInput as error:
             raise InvalidFile(f"{path}: {error}") from error
 
@@ -228,11 +240,12 @@ class Fleet:
             named = self.names is not None
             columns = self.columns
             head = ["service_rate", "count", *(["name"] if named else []), *columns]
-            writer.writerow([*head, *(["law"] if self.law is not None else [])])
+            writer.writerow([*head, *(["law"] if self.law is not None else []), *self.extra])
             for k in range(self.classes):
                 row = [repr(float(self.service_rates[k])), int(self.counts[k])]
                 optional = [repr(float(values[k])) for values in columns.values()]
                 optional += [] if self.law is None else [self.law[k]]
+                optional += [entries[k] for entries in self.extra.values()]
                 writer.writerow([*row, *([self.label(k)] if named else []), *optional])
 
 

@@ -158,13 +158,14 @@ class Network:
         names, laws, counts, rates, routing, parents, optional = zip(*columns, strict=True)
         if len({tuple(given_columns) for given_columns in optional}) > 1:
             raise InvalidFile(f"{given.where}: 'classes' must all have the same links and powers")
+        by_name: dict[str, Any] = {n: [row[n] for row in optional] for n in optional[0]}
         try:
             fleet = Fleet(
                 rates,
                 counts,
                 None if None in names else names,
                 law=None if None in laws else laws,
-                **{name: [row[name] for row in optional] for name in optional[0]},
+                **by_name,
             )
             return cls(fleet, routing, concurrency, parents=parents, server_rate=server_rate)
         except InvalidInput as error:

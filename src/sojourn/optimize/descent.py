@@ -19,6 +19,12 @@ UNREACHABLE = 1e4
 FEW_CLASSES = 8
 """Up to so many classes are searched one by one without a gradient."""
 SIMPLEX_STEPS = 100
+FEW_STEPS = 30
+"""Steps after which a descent goes on in coordinates of equal curvature."""
+PROBES, PROBE_STEP = 4, 1e-4
+"""Vectors of signs that tell the curvature of every coordinate, and how far along them to look."""
+FLATTEST = 1e-8
+"""The least curvature of a coordinate, relative to the largest."""
 
 Measure: TypeAlias = Callable[[Network], tuple[float, FloatArray]]
 
@@ -60,25 +66,49 @@ class OverRoutings:
         mass = self.fleet.counts * network.routing
         return value, mass * (g - mass @ g)
 
+    def scale(self, theta: FloatArray) -> FloatArray:
+        r"""Roots of the curvature of each coordinate, by which descents are scaled.
+
+        Classes of a thousand clients and of one differ in curvature a thousandfold and more, and
+        the Hessian is nearly diagonal where clients are many. Its diagonal is the mean of
+        :math:`v \circ H v` over vectors of signs, products with it being differences of gradients.
+        """
+        random = np.random.default_rng(0)
+        diagonal = np.zeros(theta.size)
+        for _ in range(PROBES):
+            signs = random.choice([-1.0, 1.0], theta.size)
+            ahead, behind = (self(theta + step * signs)[1] for step in (PROBE_STEP, -PROBE_STEP))
+            diagonal += signs * (ahead - behind) / (2.0 * PROBE_STEP * PROBES)
+        curvature = np.abs(diagonal)
+        if not np.isfinite(curvature).all() or curvature.max() == 0.0:
+            return np.ones(theta.size)
+        return np.asarray(np.sqrt(np.maximum(curvature, FLATTEST * curvature.max())))
+
     def minimize(
         self,
         theta: FloatArray,
         *,
         bounded: bool = False,
+        scale: FloatArray | float = 1.0,
         callback: Callable[..., Any] | None = None,
         **options: Any,
     ) -> FloatArray:
-        """Where L-BFGS from ``theta`` ends."""
+        """Where L-BFGS from ``theta`` ends, descending in the coordinates ``scale * theta``."""
+
+        def scaled(x: FloatArray) -> tuple[float, FloatArray]:
+            value, gradient = self(x / scale)
+            return value, gradient / scale
+
         result = minimize(
-            self,
-            theta,
+            scaled,
+            theta * scale,
             jac=True,
             method="L-BFGS-B",
             bounds=Bounds(-FARTHEST, FARTHEST) if bounded else None,
             callback=callback,
             options=cast(Any, options),
         )
-        return np.asarray(result.x)
+        return np.asarray(result.x / scale)
 
 
 class LogObjective:
@@ -148,14 +178,17 @@ def lbfgs(
     function = OverRoutings(fleet, concurrency, LogObjective(objective), server_rate=server_rate)
     theta = _coordinates(start)
     path: list[float] = [function(theta)[0]]
-    theta = function.minimize(
-        theta,
-        callback=_recorder(path),
-        maxiter=most_steps,
-        gtol=tolerance,
-        ftol=1e-15,
-        maxcor=20,
-    )
+    ending: dict[str, Any] = {
+        "callback": _recorder(path),
+        "gtol": tolerance,
+        "ftol": 1e-15,
+        "maxcor": 20,
+    }
+    few = min(most_steps, FEW_STEPS)
+    theta = function.minimize(theta, maxiter=few, **ending)
+    if few <= len(path) - 1 < most_steps:
+        scale = function.scale(theta)
+        theta = function.minimize(theta, scale=scale, maxiter=most_steps - few, **ending)
     return _ended(function, objective, theta, path)
 
 
