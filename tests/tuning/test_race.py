@@ -9,6 +9,7 @@ from sojourn.comparison import told_apart
 from sojourn.history import History
 from sojourn.tuning.criteria import Criterion, crossing
 from sojourn.tuning.learning_rates import extended
+from sojourn.tuning.heats import Race, Rung
 from sojourn.tuning.race import RUNGS, Candidate, at_edge, expected_cost, ranking, survivors
 
 
@@ -59,6 +60,22 @@ def test_a_slow_starter_is_still_there_at_a_quarter():
     assert RUNGS[1] == 0.25
 
 
+def test_the_next_smaller_rate_goes_on_beside_the_best():
+    """It starts more slowly and ends with less noise; the larger one is ahead only for now."""
+    early = {0.1: 3.0, 0.2: 2.0, 0.4: 1.0, 0.8: 1.5}
+    scores = {Candidate(s, r): s + score for s in range(9) for r, score in early.items()}
+    left = survivors(scores, 0, entered=36)
+    assert [c.learning_rate for c in left if c.strategy == 8] == [0.4, 0.2]
+
+
+def test_of_rates_that_tie_the_smallest_is_picked():
+    rung = Rung(1.0, {Candidate(0, 0.1): 1.04, Candidate(0, 0.2): 1.0, Candidate(1, 0.1): 1.03})
+    race = Race([rung], {0: (0.1, 0.2), 1: (0.1,)})
+    assert race.podium() == [Candidate(1, 0.1), Candidate(0, 0.1)]
+    rung.scores[Candidate(0, 0.1)] = 1.06
+    assert race.podium()[0] == Candidate(0, 0.2)
+
+
 def test_of_runs_in_which_nothing_happened_the_middle_rate_is_kept():
     scores = {Candidate(0, r): 2.3 for r in (0.01, 0.1, 1.0)}
     assert ranking(scores)[0] == Candidate(0, 0.1)
@@ -67,7 +84,7 @@ def test_of_runs_in_which_nothing_happened_the_middle_rate_is_kept():
 
 def test_the_final_has_at_most_three_rates_of_one_strategy():
     scores = {Candidate(0, r): r for r in (0.1, 0.2, 0.3, 0.4)} | {Candidate(1, 0.1): 9.0}
-    left = survivors(scores, 2, entered=64)
+    left = survivors(scores, 2, entered=96)
     assert left == [*(Candidate(0, r) for r in (0.1, 0.2, 0.3)), Candidate(1, 0.1)]
 
 

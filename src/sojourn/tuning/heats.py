@@ -19,18 +19,17 @@ from sojourn.train.replay.state import Position
 from sojourn.tuning.learning_rates import MOST_EXTENSIONS, extended
 from sojourn.tuning.pilots import Pilot, advance, group_key, horizon_of, schedule_for
 from sojourn.tuning.race import (
+    FINAL_SEEDS,
     RUNGS,
     SPREAD_OF_SCORE,
     Candidate,
     at_edge,
-    ranking,
+    steadiest,
     survivors,
 )
 from sojourn.tuning.setting import Setting
 
 RACE = "race.json"
-FINAL_SEEDS = 2
-"""Pilot seeds of the last rung."""
 FORMAT = "sojourn race 1"
 
 
@@ -68,9 +67,9 @@ class Race:
         """The best learning rate of a strategy, judged at the furthest rung that it reached."""
         for rung in reversed(self.rungs):
             own = {c: s for c, s in rung.scores.items() if c.strategy == strategy}
-            ranked = ranking(own)
-            if ranked:
-                return ranked[0]
+            found = steadiest(own)
+            if found is not None:
+                return found
         return None
 
     def podium(self) -> list[Candidate]:
@@ -139,7 +138,7 @@ class Heats:
         return rung
 
     def _repeat(self, rung: Rung, alive: Sequence[Candidate]) -> None:
-        """Run the finalists on another pilot seed too: near the end luck decides between few."""
+        """Run the finalists on further pilot seeds too."""
         logs = {c: [math.log(max(score, 1e-300))] for c, score in rung.scores.items()}
         for place in range(1, FINAL_SEEDS):
             again = self._rung(rung.fraction, alive, self.setting.pilot_seed + place)

@@ -20,7 +20,7 @@ def grid(
     server = getattr(rule, "server", None)
     kind = getattr(server, "name", "plain")
     if kind == "adam" or rule.name == "fadas":
-        centre = 3e-3
+        centre = 5e-3
     else:
         centre = largest_stable_step(tasks, weight_square) / max(curvature, 1e-12)
         if kind == "momentum":

@@ -11,6 +11,8 @@ from sojourn.types import Vector
 
 CAP = 5.0
 MOMENTUM = {"name": "momentum", "beta": 0.9}
+ADAPTIVE = {"name": "adam", "beta1": 0.0, "beta2": 0.99}
+"""Steps scaled by root mean squares, without momentum: tasks in flight are momentum enough."""
 
 UNIFORM, FEDBUFF, FEDASYNC, FEDAVG = "uniform routing", "FedBuff", "FedAsync", "FedAvg"
 BASELINES = (UNIFORM, FEDBUFF, FEDASYNC, FEDAVG)
@@ -40,15 +42,16 @@ def portfolio(
         {"name": "never-queue, unbiased", "rule": sgd(debias=1.0), **never},
         {"name": "never-queue, capped", "rule": sgd(**capped), **never},
         {"name": "never-queue, momentum", "rule": sgd(server=MOMENTUM), **never},
+        {"name": "never-queue, adaptive", "rule": sgd(server=ADAPTIVE), **never},
         {"name": UNIFORM, "rule": "async-sgd", "policy": "routed", "routing": "uniform"},
-        {"name": FEDBUFF, "rule": {"name": "fedbuff", "buffer-size": max(2, n // 10)}, **never},
+        {"name": FEDBUFF, "rule": "fedbuff", **never},
         {"name": FEDASYNC, "rule": "fedasync", **never},
         {"name": "never-queue, half debiased", "rule": sgd(debias=0.5), **never},
         {"name": "never-queue, capped, momentum", "rule": sgd(**capped, server=MOMENTUM), **never},
         {"name": "ACE", "rule": {"name": "ace", "warm-up": False}, **never},
         {
-            "name": "never-queue, half debiased, momentum",
-            "rule": sgd(debias=0.5, server=MOMENTUM),
+            "name": "never-queue, half debiased, adaptive",
+            "rule": sgd(debias=0.5, server=ADAPTIVE),
             **never,
         },
         {"name": FEDAVG, "rule": "fedavg", "concurrency": max(1, min(n, n // 3 or 1))},
