@@ -42,8 +42,8 @@ TARGETS = (0.8, 0.9)
 DATA = ("homogeneous", "dirichlet(0.5)", "by-speed(1)")
 ALSO = (("labels(2)", "three-clusters", "exponential"),)
 """Settings besides data x fleet x law."""
-FLEETS = {"three-clusters": 300.0, "lognormal": 60.0}
-"""Fleets and how long runs last: some three thousand rounds each."""
+FLEETS = {"three-clusters": 500.0, "lognormal": 60.0}
+"""Fleets and how long runs last: some 5 500 and 3 000 rounds."""
 LAWS = ("exponential", "lognormal")
 RIVALS = """
 [[strategy]]

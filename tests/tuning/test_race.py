@@ -8,9 +8,17 @@ import pytest
 from sojourn.comparison import told_apart
 from sojourn.history import History
 from sojourn.tuning.criteria import Criterion, crossing
-from sojourn.tuning.learning_rates import extended
 from sojourn.tuning.heats import Race, Rung
-from sojourn.tuning.race import RUNGS, Candidate, at_edge, expected_cost, ranking, survivors
+from sojourn.tuning.learning_rates import extended
+from sojourn.tuning.race import (
+    RUNGS,
+    Candidate,
+    at_edge,
+    expected_cost,
+    ranking,
+    repeated,
+    survivors,
+)
 
 
 def history(loss, accuracy, *, end=8.0, diverged=None):
@@ -82,10 +90,31 @@ def test_of_runs_in_which_nothing_happened_the_middle_rate_is_kept():
     assert at_edge(scores, {0: (0.01, 0.1, 1.0)}) == {}
 
 
-def test_the_final_has_at_most_three_rates_of_one_strategy():
-    scores = {Candidate(0, r): r for r in (0.1, 0.2, 0.3, 0.4)} | {Candidate(1, 0.1): 9.0}
-    left = survivors(scores, 2, entered=96)
-    assert left == [*(Candidate(0, r) for r in (0.1, 0.2, 0.3)), Candidate(1, 0.1)]
+def test_leading_strategies_go_to_the_final_with_the_next_smaller_rate():
+    scores = {Candidate(s, r): s + r for s in range(5) for r in (0.1, 0.2, 0.4)}
+    for strategy in range(5):
+        scores[Candidate(strategy, 0.1)] += 0.5
+    left = survivors(scores, 2, entered=64)
+    assert left == [Candidate(s, r) for s in range(3) for r in (0.2, 0.1)]
+
+
+def test_of_the_finalists_the_better_half_is_repeated_and_ranks_first():
+    scores = {Candidate(s, 0.1): 1.0 + s for s in range(8)}
+    assert repeated(scores) == [Candidate(s, 0.1) for s in range(4)]
+    rung = Rung(1.0, scores | {Candidate(2, 0.1): 9.0}, repeated=tuple(repeated(scores)))
+    race = Race([rung], dict.fromkeys(range(8), (0.1,)))
+    assert [c.strategy for c in race.podium()] == [0, 1, 3, 2, 4, 5, 6, 7]
+
+
+def test_before_anything_is_learnt_theory_decides_between_rates():
+    """The loss over all clients grows while only the fast ones are heard: standing still wins."""
+    early = {0.1: 2.4, 0.2: 2.5, 0.4: 2.6, 0.8: 2.7}
+    scores = {Candidate(s, r): score for s in range(9) for r, score in early.items()}
+    scores[Candidate(0, 0.8)] = 1.0
+    rung = Rung(1 / 8, scores, idle=2.3)
+    left = survivors(rung.telling, 0, entered=36)
+    assert [c.learning_rate for c in left if c.strategy == 8] == [0.2, 0.1]
+    assert at_edge(rung.telling, {s: tuple(early) for s in range(9)}) == {0: "above"}
 
 
 def test_half_of_the_places_go_to_those_that_are_heading_for_the_best():
@@ -107,7 +136,7 @@ def test_rates_are_extended_beyond_the_edge_where_the_best_lies():
 @pytest.mark.parametrize(("strategies", "baselines"), [(8, 2), (13, 4)])
 def test_a_race_is_planned_for_little_more_than_a_third_of_the_grid(strategies, baselines):
     entered = 8 * strategies
-    assert expected_cost(entered, strategies, baselines) <= 0.38 * entered
+    assert expected_cost(entered, strategies, baselines) <= 0.39 * entered
 
 
 def test_a_final_loss_is_averaged_over_the_end_in_logarithms():

@@ -53,6 +53,15 @@ class Criterion:
         values = loss[last] if last.any() else loss[seen][-1:]
         return float(np.exp(np.mean(np.log(np.maximum(values, 1e-300)))))
 
+    def idle(self, history: History, until: float) -> float:
+        """The score of a run that stays where this one began; 0 if it has no rows."""
+        if not history.rows:
+            return 0.0
+        if self.kind == "target":
+            assert self.target is not None
+            return until * (1.0 + max(0.0, self.target - float(history.test_accuracy[0])))
+        return float(history.test_loss[0])
+
     def describe(self) -> str:
         """In words, for tables and sentences."""
         if self.kind == "target":

@@ -20,26 +20,44 @@ from sojourn.tuning.learning_rates import MOST_EXTENSIONS, extended
 from sojourn.tuning.pilots import Pilot, advance, group_key, horizon_of, schedule_for
 from sojourn.tuning.race import (
     FINAL_SEEDS,
+    PROGRESS,
     RUNGS,
     SPREAD_OF_SCORE,
     Candidate,
     at_edge,
+    repeated,
     steadiest,
     survivors,
 )
 from sojourn.tuning.setting import Setting
 
 RACE = "race.json"
-FORMAT = "sojourn race 1"
+FORMAT = "sojourn race 2"
 
 
 @dataclass
 class Rung:
-    """Scores at a fraction of the horizon; gradients computed to get there from the rung before."""
+    """Scores at a fraction of the horizon; gradients computed to get there from the rung before.
+
+    ``idle`` is the score of a run that has not moved; ``repeated`` are the finalists that were judged
+    on several pilot seeds.
+    """
 
     fraction: float
     scores: dict[Candidate, float] = field(default_factory=dict)
     gradients: int = 0
+    idle: float = 0.0
+    repeated: tuple[Candidate, ...] = ()
+
+    @property
+    def telling(self) -> dict[Candidate, float]:
+        """The scores, those of runs that have hardly moved being equal, so that theory decides.
+
+        While slow clients have not been heard, the loss over all clients grows with every step
+        towards the others, and the best run seems to be the one that stands still.
+        """
+        low, high = PROGRESS * self.idle, self.idle / PROGRESS
+        return {c: low if low < s < high else s for c, s in self.scores.items()}
 
 
 @dataclass
@@ -67,17 +85,20 @@ class Race:
         """The best learning rate of a strategy, judged at the furthest rung that it reached."""
         for rung in reversed(self.rungs):
             own = {c: s for c, s in rung.scores.items() if c.strategy == strategy}
-            found = steadiest(own)
+            found = steadiest({c: s for c, s in own.items() if c in rung.repeated} or own)
             if found is not None:
                 return found
         return None
 
     def podium(self) -> list[Candidate]:
         """The best candidate of every strategy, those that went furthest first, then by score."""
-        best = [self.best_of(i) for i in self.rates]
         furthest = {c: i for i, rung in enumerate(self.rungs) for c in rung.scores}
-        found = [c for c in best if c is not None]
-        return sorted(found, key=lambda c: (-furthest[c], self.rungs[furthest[c]].scores[c]))
+
+        def order(candidate: Candidate) -> tuple[int, bool, float]:
+            rung = self.rungs[furthest[candidate]]
+            return -furthest[candidate], candidate not in rung.repeated, rung.scores[candidate]
+
+        return sorted((c for c in map(self.best_of, self.rates) if c is not None), key=order)
 
 
 class Heats:
@@ -99,7 +120,7 @@ class Heats:
             self._load(alive)
             rung = self._rung(fraction, alive)
             if fraction == RUNGS[-1]:
-                self._repeat(rung, alive)
+                self._repeat(rung)
             if not race.rungs:
                 self._extend(rung, race)
             race.rungs.append(rung)
@@ -113,9 +134,9 @@ class Heats:
             return [Candidate(i, rate) for i, rates in race.rates.items() for rate in rates]
         if len(race.rungs) == len(RUNGS):
             return []
-        scores = race.rungs[-1].scores
+        scores = race.rungs[-1].telling
         done = len(race.rungs) - 1
-        before = race.rungs[-2].scores if done and self.setting.criterion.kind == "final" else None
+        before = race.rungs[-2].telling if done and self.setting.criterion.kind == "final" else None
         left = survivors(scores, done, race.entered, self.setting.baselines, before)
         if time.monotonic() > self.deadline:
             left = left[:1]
@@ -132,30 +153,33 @@ class Heats:
             pilot = work[place]
             begun.update(zip(pilot.candidates, done.positions, strict=True))
             for candidate, history in zip(pilot.candidates, done.histories, strict=True):
-                rung.scores[candidate] = self._score(candidate, history, fraction)
+                until = fraction * self._horizon(candidate)
+                rung.scores[candidate] = self._score(history, until)
+                rung.idle = self.setting.criterion.idle(history, until)
             rung.gradients += done.gradients
             self.progress.advance(len(pilot.candidates))
         return rung
 
-    def _repeat(self, rung: Rung, alive: Sequence[Candidate]) -> None:
-        """Run the finalists on further pilot seeds too."""
-        logs = {c: [math.log(max(score, 1e-300))] for c, score in rung.scores.items()}
+    def _repeat(self, rung: Rung) -> None:
+        """Run the better half of the finalists on further pilot seeds too."""
+        rung.repeated = tuple(repeated(rung.scores))
+        logs = {c: [math.log(max(rung.scores[c], 1e-300))] for c in rung.repeated}
         for place in range(1, FINAL_SEEDS):
-            again = self._rung(rung.fraction, alive, self.setting.pilot_seed + place)
+            again = self._rung(rung.fraction, rung.repeated, self.setting.pilot_seed + place)
             rung.gradients += again.gradients
             for candidate, score in again.scores.items():
                 logs[candidate].append(math.log(max(score, 1e-300)))
-        rung.scores = {c: math.exp(sum(values) / len(values)) for c, values in logs.items()}
+        rung.scores |= {c: math.exp(sum(values) / len(values)) for c, values in logs.items()}
 
-    def _score(self, candidate: Candidate, history: History, fraction: float) -> float:
+    def _score(self, history: History, until: float) -> float:
+        return self.setting.criterion.score(history, until, SPREAD_OF_SCORE)
+
+    def _horizon(self, candidate: Candidate) -> float:
         experiment = self.setting.experiment
-        strategy = experiment.strategies[candidate.strategy]
         if experiment.time is not None:
-            horizon = experiment.time
-        else:
-            schedule = schedule_for(experiment, strategy, self.setting.pilot_seed)
-            horizon = horizon_of(experiment, schedule)
-        return self.setting.criterion.score(history, fraction * horizon, SPREAD_OF_SCORE)
+            return experiment.time
+        strategy = experiment.strategies[candidate.strategy]
+        return horizon_of(experiment, schedule_for(experiment, strategy, self.setting.pilot_seed))
 
     def _work(self, fraction: float, alive: Sequence[Candidate], seed: int) -> list[Pilot]:
         """Candidates that share a schedule together, cut into as many pieces as there are workers."""
@@ -174,7 +198,7 @@ class Heats:
     def _extend(self, rung: Rung, race: Race) -> None:
         """Try learning rates beyond an edge at which the best one lies."""
         for _ in range(MOST_EXTENSIONS):
-            edges = at_edge(rung.scores, race.rates)
+            edges = at_edge(rung.telling, race.rates)
             added = []
             for strategy, side in edges.items():
                 more = extended(race.rates[strategy], side)
@@ -201,6 +225,8 @@ class Heats:
                 {
                     "fraction": rung.fraction,
                     "gradients": rung.gradients,
+                    "idle": rung.idle,
+                    "repeated": [[c.strategy, c.learning_rate] for c in rung.repeated],
                     "scores": [
                         [c.strategy, c.learning_rate, s if math.isfinite(s) else None]
                         for c, s in sorted(rung.scores.items())
@@ -248,6 +274,8 @@ def read_race(path: Path) -> tuple[Race, tuple[str, str]]:
                 entry["fraction"],
                 {Candidate(i, r): math.inf if s is None else s for i, r, s in entry["scores"]},
                 entry["gradients"],
+                entry["idle"],
+                tuple(Candidate(i, r) for i, r in entry["repeated"]),
             )
             for entry in table["rungs"]
         ]

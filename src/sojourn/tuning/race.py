@@ -4,11 +4,14 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 RUNGS = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """The fractions of the horizon at which candidates are compared."""
-KEPT = (1 / 6, 1 / 9, 1 / 24)
+KEPT = (1 / 6, 1 / 9, 1 / 30)
 """The fraction of all candidates that goes on, after each rung but the last."""
+PROGRESS = 0.75
+"""A run whose score is within this factor of what it began with has told nothing yet."""
 RATES_OF_EACH = (2, 1, 0)
 """How many learning rates of every strategy go on besides, so that none is out for starting slowly."""
 BASELINE_RATES = (2, 2, 0)
@@ -18,8 +21,6 @@ FINAL_SEEDS = 3
 """Pilot seeds of the last rung: near the end luck decides between few."""
 LEAST_SEEDS, MOST_SEEDS = 3, 6
 """Fresh seeds on which finalists are compared."""
-MOST_RATES_IN_FINAL = 3
-"""Learning rates of one strategy at the last rung: neighbours tell little about each other."""
 TIE = 0.05
 """Scores that differ by less, in proportion, are not told apart by a few pilots."""
 SPREAD_OF_SCORE = 0.15
@@ -49,25 +50,32 @@ def survivors(
 
     The best of all, half of them as they stand and half by where they are heading if the scores of the
     rung ``before`` are given; and of every strategy and baseline the best learning rate and the next
-    smaller one, which starts more slowly and ends with less noise.
+    smaller one, which starts more slowly and ends with less noise. To the last rung go the leading
+    strategies, each with its best learning rate and the next smaller one.
 
     >>> scores = {Candidate(s, r): s + r for s in range(2) for r in (0.1, 0.2, 0.4, 0.8)}
     >>> survivors(scores, 1, entered=8)
     [Candidate(strategy=0, learning_rate=0.1), Candidate(strategy=1, learning_rate=0.1)]
     """
     ranked = ranking(scores)
-    most = max(LEAST_FINALISTS if rung == len(KEPT) - 1 else 1, math.ceil(KEPT[rung] * entered))
-    if rung == len(KEPT) - 1:
-        ranked = _at_most(ranked, MOST_RATES_IN_FINAL)
-    best = set(ranked[: most if before is None else math.ceil(most / 2)])
+    final = rung == len(KEPT) - 1
+    leaders = _one_of_each(ranked) if final else ranked
+    most = max(LEAST_FINALISTS if final else 1, math.ceil(KEPT[rung] * entered))
+    best = leaders[: most if before is None else math.ceil(most / 2)]
     if before is not None:
         ahead = ranking({c: heading(scores[c], before[c]) for c in ranked})
-        best.update([c for c in ahead if c not in best][: most - len(best)])
+        taken = {c.strategy for c in best} if final else set()
+        ahead = [c for c in ahead if c not in best and c.strategy not in taken]
+        best = best + (_one_of_each(ahead) if final else ahead)[: most - len(best)]
+    kept = set(best)
+    if final:
+        kept.update(c for c in map(partial(_next_smaller, ranked), best) if c is not None)
     for strategy in {candidate.strategy for candidate in ranked}:
         quota = (BASELINE_RATES if strategy in set(baselines) else RATES_OF_EACH)[rung]
         own = [c for c in ranked if c.strategy == strategy]
-        best.update(_slower_next(own)[:quota])
-    return [candidate for candidate in ranked if candidate in best]
+        slower = _next_smaller(own, own[0])
+        kept.update([own[0], *([slower] if slower else own[1:2])][:quota])
+    return [candidate for candidate in ranked if candidate in kept]
 
 
 def heading(score: float, before: float) -> float:
@@ -83,7 +91,7 @@ def ranking(scores: Scores) -> list[Candidate]:
     """The candidates that did not diverge, best first.
 
     Of equals, such as runs in which nothing has happened yet, the one in the middle of its
-    strategy's learning rates.
+    strategy's learning rates, the smaller of the two in the middle.
     """
     finite = [candidate for candidate, score in scores.items() if math.isfinite(score)]
     logs: dict[int, list[float]] = {}
@@ -92,7 +100,7 @@ def ranking(scores: Scores) -> list[Candidate]:
     middle = {strategy: statistics.median(own) for strategy, own in logs.items()}
 
     def order(candidate: Candidate) -> tuple[float, float, Candidate]:
-        off = abs(math.log(candidate.learning_rate) - middle[candidate.strategy])
+        off = round(abs(math.log(candidate.learning_rate) - middle[candidate.strategy]), 6)
         return scores[candidate], off, candidate
 
     return sorted(finite, key=order)
@@ -118,10 +126,10 @@ def at_edge(scores: Scores, rates: Mapping[int, Sequence[float]]) -> dict[int, s
 def expected_cost(entered: int, strategies: int, baselines: int, seeds: int = FINAL_SEEDS) -> float:
     """About how many whole runs a race among ``entered`` candidates costs.
 
-    The last rung is run on ``seeds`` pilot seeds.
+    The better half of the finalists is run on ``seeds`` pilot seeds.
 
     >>> round(expected_cost(96, 12, 3) / 96, 2)
-    0.35
+    0.37
     """
     cost, before = 0.0, 0.0
     alive = float(entered)
@@ -133,8 +141,14 @@ def expected_cost(entered: int, strategies: int, baselines: int, seeds: int = FI
             each += baselines * BASELINE_RATES[rung]
             final = rung == len(KEPT) - 1
             best = max(LEAST_FINALISTS if final else 1, math.ceil(KEPT[rung] * entered))
-            alive = min(alive, best + each)
-    return cost + (seeds - 1) * alive
+            alive = min(alive, (2 * best if final else best) + each)
+    return cost + (seeds - 1) * math.ceil(alive / 2)
+
+
+def repeated(scores: Scores) -> list[Candidate]:
+    """The better half of the finalists, which run on further pilot seeds."""
+    ranked = ranking(scores)
+    return ranked[: max(LEAST_FINALISTS, math.ceil(len(ranked) / 2))]
 
 
 def steadiest(scores: Scores) -> Candidate | None:
@@ -151,18 +165,12 @@ def steadiest(scores: Scores) -> Candidate | None:
     return min(near, key=lambda c: c.learning_rate, default=None)
 
 
-def _slower_next(ranked: list[Candidate]) -> list[Candidate]:
-    """Candidates of one strategy: the best, the one at the next smaller rate, then the others."""
-    if not ranked:
-        return []
-    below = [c for c in ranked if c.learning_rate < ranked[0].learning_rate]
-    second = [max(below, key=lambda c: c.learning_rate)] if below else []
-    return [ranked[0], *second, *(c for c in ranked[1:] if c not in second)]
+def _next_smaller(ranked: Sequence[Candidate], of: Candidate) -> Candidate | None:
+    """The same strategy at the largest of the smaller learning rates."""
+    below = [c for c in ranked if c.strategy == of.strategy and c.learning_rate < of.learning_rate]
+    return max(below, key=lambda c: c.learning_rate, default=None)
 
 
-def _at_most(ranked: list[Candidate], number: int) -> list[Candidate]:
-    kept: list[Candidate] = []
-    for candidate in ranked:
-        if sum(other.strategy == candidate.strategy for other in kept) < number:
-            kept.append(candidate)
-    return kept
+def _one_of_each(ranked: Sequence[Candidate]) -> list[Candidate]:
+    """The best candidate of every strategy."""
+    return list({c.strategy: c for c in reversed(ranked)}.values())[::-1]
