@@ -31,7 +31,7 @@ from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.replay import Lockstep
 from sojourn.tuning.criteria import Criterion, crossing
 from sojourn.tuning.heats import Heats, Race
-from sojourn.tuning.pilots import POINTS, group_key
+from sojourn.tuning.pilots import evaluation_times, group_key
 from sojourn.tuning.portfolio import BASELINES
 from sojourn.tuning.race import SPREAD_OF_SCORE, Candidate
 from sojourn.tuning.setting import Setting, read_setting
@@ -130,7 +130,7 @@ def exhaustive(
             for c in members:
                 rule = experiment.strategies[c.strategy].rule
                 run = Replay(schedule, problem, rule, learning_rate=c.learning_rate, seed=seed)
-                run.evaluate(at=np.linspace(0.0, float(experiment.time or 0.0), POINTS + 1))
+                run.evaluate(at=evaluation_times(experiment, schedule))
                 runs.append(run)
             places = [run.beginning(together) for run in runs]
             Lockstep(runs).run(places, batched=together)

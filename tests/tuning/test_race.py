@@ -49,31 +49,23 @@ def test_what_diverged_leaves_and_every_strategy_keeps_its_best_rates():
     assert left == sorted(left, key=lambda c: scores[c])
     for strategy in range(4):
         assert sum(c.strategy == strategy for c in left) >= 2
-    assert len([c for c in left if c.strategy == 3]) == 2
-
-
-def test_baselines_keep_more_rates_so_that_they_are_tuned_as_well():
-    scores = {Candidate(s, r): s + r for s in range(4) for r in (0.1, 0.2, 0.4, 0.8)}
-    left = survivors(scores, 0, entered=16, baselines=[3])
-    assert len([c for c in left if c.strategy == 3]) == 2
-    later = survivors({c: scores[c] for c in left}, 1, entered=16, baselines=[3])
-    assert len([c for c in later if c.strategy == 3]) == 2
+    assert len([c for c in left if c.strategy == 3]) == 3
 
 
 def test_a_slow_starter_is_still_there_at_a_quarter():
-    """The last of all strategies at 1/8 goes on to 1/4 with two learning rates."""
+    """The last of all strategies at 1/8 goes on to 1/4 with three learning rates."""
     scores = {Candidate(s, 0.1 * (r + 1)): float(s) for s in range(20) for r in range(8)}
     left = survivors(scores, 0, entered=160)
-    assert sum(c.strategy == 19 for c in left) == 2
+    assert sum(c.strategy == 19 for c in left) == 3
     assert RUNGS[1] == 0.25
 
 
-def test_the_next_smaller_rate_goes_on_beside_the_best():
-    """It starts more slowly and ends with less noise; the larger one is ahead only for now."""
+def test_the_next_smaller_rates_go_on_beside_the_best():
+    """They start more slowly and end with less noise; the larger one is ahead only for now."""
     early = {0.1: 3.0, 0.2: 2.0, 0.4: 1.0, 0.8: 1.5}
     scores = {Candidate(s, r): s + score for s in range(9) for r, score in early.items()}
     left = survivors(scores, 0, entered=36)
-    assert [c.learning_rate for c in left if c.strategy == 8] == [0.4, 0.2]
+    assert [c.learning_rate for c in left if c.strategy == 8] == [0.4, 0.2, 0.1]
 
 
 def test_of_rates_that_tie_the_smallest_is_picked():
@@ -113,7 +105,7 @@ def test_before_anything_is_learnt_theory_decides_between_rates():
     scores[Candidate(0, 0.8)] = 1.0
     rung = Rung(1 / 8, scores, idle=2.3)
     left = survivors(rung.telling, 0, entered=36)
-    assert [c.learning_rate for c in left if c.strategy == 8] == [0.2, 0.1]
+    assert [c.learning_rate for c in left if c.strategy == 8] == [0.2, 0.4, 0.1]
     assert at_edge(rung.telling, {s: tuple(early) for s in range(9)}) == {0: "above"}
 
 
@@ -133,10 +125,10 @@ def test_rates_are_extended_beyond_the_edge_where_the_best_lies():
     assert extended((0.1, 0.2), "below") == (0.05, 0.025)
 
 
-@pytest.mark.parametrize(("strategies", "baselines"), [(8, 2), (13, 4)])
-def test_a_race_is_planned_for_little_more_than_a_third_of_the_grid(strategies, baselines):
+@pytest.mark.parametrize("strategies", [13, 15])
+def test_a_race_is_planned_for_little_more_than_a_third_of_the_grid(strategies):
     entered = 8 * strategies
-    assert expected_cost(entered, strategies, baselines) <= 0.39 * entered
+    assert expected_cost(entered, strategies) <= 0.38 * entered
 
 
 def test_a_final_loss_is_averaged_over_the_end_in_logarithms():

@@ -94,9 +94,7 @@ def planned_seconds(setting: Setting, costs: Costs, width: int) -> float:
     """About how long race and confirmation take."""
     strategies = setting.experiment.strategies
     entered = setting.candidates
-    share = expected_cost(len(entered), len(setting.rates), len(setting.baselines)) / max(
-        1, len(entered)
-    )
+    share = expected_cost(len(entered), len(setting.rates)) / max(1, len(entered))
     race = 0.0
     for candidate in entered:
         key = group_key(strategies[candidate.strategy])

@@ -25,6 +25,7 @@ from sojourn.tuning.race import (
     SPREAD_OF_SCORE,
     Candidate,
     at_edge,
+    cautious,
     repeated,
     steadiest,
     survivors,
@@ -137,7 +138,7 @@ class Heats:
         scores = race.rungs[-1].telling
         done = len(race.rungs) - 1
         before = race.rungs[-2].telling if done and self.setting.criterion.kind == "final" else None
-        left = survivors(scores, done, race.entered, self.setting.baselines, before)
+        left = survivors(scores, done, race.entered, before)
         if time.monotonic() > self.deadline:
             left = left[:1]
         return left
@@ -163,13 +164,13 @@ class Heats:
     def _repeat(self, rung: Rung) -> None:
         """Run the better half of the finalists on further pilot seeds too."""
         rung.repeated = tuple(repeated(rung.scores))
-        logs = {c: [math.log(max(rung.scores[c], 1e-300))] for c in rung.repeated}
+        seen = {c: [rung.scores[c]] for c in rung.repeated}
         for place in range(1, FINAL_SEEDS):
             again = self._rung(rung.fraction, rung.repeated, self.setting.pilot_seed + place)
             rung.gradients += again.gradients
             for candidate, score in again.scores.items():
-                logs[candidate].append(math.log(max(score, 1e-300)))
-        rung.scores |= {c: math.exp(sum(values) / len(values)) for c, values in logs.items()}
+                seen[candidate].append(score)
+        rung.scores |= {c: cautious(scores) for c, scores in seen.items()}
 
     def _score(self, history: History, until: float) -> float:
         return self.setting.criterion.score(history, until, SPREAD_OF_SCORE)

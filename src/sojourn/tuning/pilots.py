@@ -21,11 +21,12 @@ from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.replay import Lockstep
 from sojourn.train.replay.state import Position
 from sojourn.tuning.race import Candidate
+from sojourn.types import FloatArray
 
 VALIDATION = 0.15
 """The fraction of the training samples on which pilots are judged."""
-POINTS = 32
-"""Evaluations of a whole run, at times common to all candidates."""
+POINTS = 64
+"""Evaluations of a whole run, at times common to all candidates, dense at the beginning."""
 _VALIDATION_SEED = 0x56414C
 MOST_HELD_OUT = 2000
 """Samples: beyond that an evaluation costs more than it tells."""
@@ -175,8 +176,14 @@ def _run(
 ) -> Replay:
     strategy = experiment.strategies[candidate.strategy]
     run = Replay(schedule, problem, strategy.rule, learning_rate=candidate.learning_rate, seed=seed)
-    if experiment.rounds is not None:
-        run.evaluate(every=max(1, experiment.rounds // POINTS))
-    else:
-        run.evaluate(at=np.linspace(0.0, horizon_of(experiment, schedule), POINTS + 1))
+    run.evaluate(at=evaluation_times(experiment, schedule))
     return run
+
+
+def evaluation_times(experiment: Experiment, schedule: Schedule) -> FloatArray:
+    """When runs are evaluated: as squares, since learning is fast at first and slow at the end."""
+    parts = (np.arange(POINTS + 1) / POINTS) ** 2
+    if experiment.rounds is None:
+        return np.asarray(parts * horizon_of(experiment, schedule))
+    rounds = np.unique(np.ceil(parts * experiment.rounds).astype(int))
+    return np.asarray(np.concatenate([[0.0], schedule.time])[rounds])

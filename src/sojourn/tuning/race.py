@@ -2,22 +2,21 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+
+from sojourn.estimate import Estimate
 
 RUNGS = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """The fractions of the horizon at which candidates are compared."""
-KEPT = (1 / 6, 1 / 9, 1 / 30)
+KEPT = (1 / 8, 1 / 12, 1 / 40)
 """The fraction of all candidates that goes on, after each rung but the last."""
-PROGRESS = 0.75
+PROGRESS = 0.6
 """A run whose score is within this factor of what it began with has told nothing yet."""
-RATES_OF_EACH = (2, 1, 0)
-"""How many learning rates of every strategy go on besides, so that none is out for starting slowly."""
-BASELINE_RATES = (2, 2, 0)
-"""The same for baselines, which must be tuned as well as the rest to be beaten."""
+RATES_OF_EACH = (3, 2, 0)
+"""Learning rates of every strategy that go on besides, so that none is out for starting slowly."""
 LEAST_FINALISTS = 3
-FINAL_SEEDS = 3
+FINAL_SEEDS = 4
 """Pilot seeds of the last rung: near the end luck decides between few."""
 LEAST_SEEDS, MOST_SEEDS = 3, 6
 """Fresh seeds on which finalists are compared."""
@@ -43,19 +42,18 @@ def survivors(
     scores: Scores,
     rung: int,
     entered: int,
-    baselines: Iterable[int] = (),
     before: Scores | None = None,
 ) -> list[Candidate]:
     """Who goes on after ``rung`` (from 0), best first, when ``entered`` candidates began the race.
 
     The best of all, half of them as they stand and half by where they are heading if the scores of the
-    rung ``before`` are given; and of every strategy and baseline the best learning rate and the next
-    smaller one, which starts more slowly and ends with less noise. To the last rung go the leading
-    strategies, each with its best learning rate and the next smaller one.
+    rung ``before`` are given; and of every strategy, baselines not being worse tuned than the rest, the
+    best learning rate and the next smaller ones, which start more slowly and end with less noise. To
+    the last rung go the leading strategies, each with its best learning rate and the next smaller.
 
-    >>> scores = {Candidate(s, r): s + r for s in range(2) for r in (0.1, 0.2, 0.4, 0.8)}
-    >>> survivors(scores, 1, entered=8)
-    [Candidate(strategy=0, learning_rate=0.1), Candidate(strategy=1, learning_rate=0.1)]
+    >>> scores = {Candidate(s, r): s - r for s in range(2) for r in (0.1, 0.2, 0.4)}
+    >>> [(c.strategy, c.learning_rate) for c in survivors(scores, 1, entered=6)]
+    [(0, 0.4), (0, 0.2), (1, 0.4), (1, 0.2)]
     """
     ranked = ranking(scores)
     final = rung == len(KEPT) - 1
@@ -69,12 +67,12 @@ def survivors(
         best = best + (_one_of_each(ahead) if final else ahead)[: most - len(best)]
     kept = set(best)
     if final:
-        kept.update(c for c in map(partial(_next_smaller, ranked), best) if c is not None)
+        for leader in best:
+            own = [c for c in ranked if c.strategy == leader.strategy]
+            kept.update(_downwards([leader, *own])[:2])
     for strategy in {candidate.strategy for candidate in ranked}:
-        quota = (BASELINE_RATES if strategy in set(baselines) else RATES_OF_EACH)[rung]
         own = [c for c in ranked if c.strategy == strategy]
-        slower = _next_smaller(own, own[0])
-        kept.update([own[0], *([slower] if slower else own[1:2])][:quota])
+        kept.update(_downwards(own)[: RATES_OF_EACH[rung]])
     return [candidate for candidate in ranked if candidate in kept]
 
 
@@ -123,13 +121,15 @@ def at_edge(scores: Scores, rates: Mapping[int, Sequence[float]]) -> dict[int, s
     return found
 
 
-def expected_cost(entered: int, strategies: int, baselines: int, seeds: int = FINAL_SEEDS) -> float:
+def expected_cost(entered: int, strategies: int, seeds: int = FINAL_SEEDS) -> float:
     """About how many whole runs a race among ``entered`` candidates costs.
+
+    Half of the leaders are taken to be among the rates that every strategy keeps.
 
     The better half of the finalists is run on ``seeds`` pilot seeds.
 
-    >>> round(expected_cost(96, 12, 3) / 96, 2)
-    0.37
+    >>> round(expected_cost(96, 12) / 96, 2)
+    0.38
     """
     cost, before = 0.0, 0.0
     alive = float(entered)
@@ -137,11 +137,10 @@ def expected_cost(entered: int, strategies: int, baselines: int, seeds: int = FI
         cost += alive * (fraction - before)
         before = fraction
         if rung < len(KEPT):
-            each = (strategies - baselines) * RATES_OF_EACH[rung]
-            each += baselines * BASELINE_RATES[rung]
+            each = strategies * RATES_OF_EACH[rung]
             final = rung == len(KEPT) - 1
             best = max(LEAST_FINALISTS if final else 1, math.ceil(KEPT[rung] * entered))
-            alive = min(alive, (2 * best if final else best) + each)
+            alive = min(alive, 2 * best if final else best / 2 + each)
     return cost + (seeds - 1) * math.ceil(alive / 2)
 
 
@@ -149,6 +148,18 @@ def repeated(scores: Scores) -> list[Candidate]:
     """The better half of the finalists, which run on further pilot seeds."""
     ranked = ranking(scores)
     return ranked[: max(LEAST_FINALISTS, math.ceil(len(ranked) / 2))]
+
+
+def cautious(scores: Sequence[float]) -> float:
+    """Mean and standard error together: what varies from seed to seed is a risk.
+
+    >>> cautious([1.0, 1.0, 1.0]), cautious([0.5, 1.0, 1.5]), cautious([1.0, math.inf])
+    (1.0, 1.2886751345948129, inf)
+    """
+    if not all(map(math.isfinite, scores)):
+        return math.inf
+    estimate = Estimate.from_samples(scores)
+    return float(estimate.mean + estimate.standard_error)
 
 
 def steadiest(scores: Scores) -> Candidate | None:
@@ -165,10 +176,12 @@ def steadiest(scores: Scores) -> Candidate | None:
     return min(near, key=lambda c: c.learning_rate, default=None)
 
 
-def _next_smaller(ranked: Sequence[Candidate], of: Candidate) -> Candidate | None:
-    """The same strategy at the largest of the smaller learning rates."""
-    below = [c for c in ranked if c.strategy == of.strategy and c.learning_rate < of.learning_rate]
-    return max(below, key=lambda c: c.learning_rate, default=None)
+def _downwards(ranked: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates of one strategy: the first, then the next smaller learning rates, then the rest."""
+    first = ranked[0]
+    below = {c for c in ranked if c.learning_rate < first.learning_rate}
+    slower = sorted(below, key=lambda c: -c.learning_rate)
+    return [first, *slower, *(c for c in ranked if c != first and c not in below)]
 
 
 def _one_of_each(ranked: Sequence[Candidate]) -> list[Candidate]:
