@@ -1,13 +1,14 @@
 """Does the tuned pick win? Its regret against the best of an exhaustive grid, over a dozen settings.
 
     python benchmarks/decisions.py [--data digits] [--only NAME] [--rivals] [--jobs 1]
+    python benchmarks/decisions.py --tables
 
 For every setting (data x fleet x law) the candidates of `sojourn tune` are raced on pilots, and then all of
 them are run to the end on three fresh seeds and judged on the test set: the grid that the race saves. The
 regret of the pick is its mean test loss over the least mean test loss of any candidate, chosen with
 hindsight, less one. Its time to a target is compared with the best learning rate, again with hindsight, of
 every rule that federated-learning frameworks ship (time to a target: both are chosen for it). Finished
-settings are kept in the folder and not run again. Learning rates are those of the race, those added beyond an edge included.
+settings are kept in the folder and not run again; --tables prints them as the documentation has them. Learning rates are those of the race, those added beyond an edge included.
 """
 
 import argparse
@@ -245,9 +246,13 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("runs/decisions"))
     parser.add_argument("--only", default="", help="settings whose name contains this")
     parser.add_argument("--data", default="digits", help="digits, fashion-mnist or kmnist")
+    parser.add_argument("--tables", action="store_true", help="print what is kept as Markdown")
     parser.add_argument("--rivals", action="store_true", help="with other people's rules")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
+    if options.tables:
+        print(*tables(options.out), sep="\n\n")
+        return 0
     options.out.mkdir(parents=True, exist_ok=True)
     results = {}
     for name, path in settings(options.work, options.data).items():
@@ -280,6 +285,49 @@ def main() -> int:
             print(f"{name}: {time.monotonic() - begun:.0f} s")
         results[name] = json.loads(kept.read_text())
     return report(results)
+
+
+def tables(folder: Path) -> tuple[str, str]:
+    """What is kept, as Markdown: the decisions, and all rules in the settings run with rivals."""
+    results = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    return decision_table(results), rule_table(results)
+
+
+def decision_table(results: dict[str, dict[str, Any]]) -> str:
+    heads = " | ".join(f"to {target:.0%}" for target in TARGETS)
+    lines = [
+        f"| setting | pick | best with hindsight | regret | cost | {heads} |",
+        "| --- | --- | --- | --- | --- |" + " --- |" * len(TARGETS),
+    ]
+    for name, r in results.items():
+        ratios = " | ".join(f"{t['ratio']:.2f}" for t in r["targets"])
+        lines.append(
+            f"| {name} | {r['pick']} | {r['best']} | {r['regret']:.1%} | {r['cost']:.0%} | {ratios} |"
+        )
+    return "\n".join(lines)
+
+
+def rule_table(results: dict[str, dict[str, Any]]) -> str:
+    rivals = [line[8:-1] for line in RIVALS.splitlines() if line.startswith("name = ")]
+    wanted = {
+        name: r["by_strategy"] for name, r in results.items() if rivals[0] in r["by_strategy"]
+    }
+    least = {name: min(row["loss"] for row in rows.values()) for name, rows in wanted.items()}
+
+    def cell(name: str, strategy: str) -> str:
+        row = wanted[name].get(strategy)
+        if row is None:
+            return "diverged"
+        text = f"{row['loss']:.3f} ± {row['error']:.3f} ({row['accuracy']:.1%})"
+        return f"**{text}**" if row["loss"] == least[name] else text
+
+    strategies = list(dict.fromkeys(s for rows in wanted.values() for s in rows))
+    lines = [
+        "| | " + " | ".join(wanted) + " |",
+        "| --- |" + " --- |" * len(wanted),
+        *(f"| {s} | " + " | ".join(cell(name, s) for name in wanted) + " |" for s in strategies),
+    ]
+    return "\n".join(lines)
 
 
 def report(results: dict[str, dict[str, Any]]) -> int:

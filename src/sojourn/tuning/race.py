@@ -9,7 +9,7 @@ from sojourn.estimate import Estimate
 
 RUNGS = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """The fractions of the horizon at which candidates are compared."""
-KEPT = (1 / 8, 1 / 12, 1 / 40)
+KEPT = (1 / 10, 1 / 14, 1 / 40)
 """The fraction of all candidates that goes on, after each rung but the last."""
 PROGRESS = 0.6
 """A run whose score is within this factor of what it began with has told nothing yet."""
