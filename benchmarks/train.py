@@ -1,7 +1,7 @@
 """Training in virtual time: ``python benchmarks/train.py [--quick] [--no-flower]``.
 
 What the replay costs beside the bare loop of the same gradients, what computing independent
-gradients together gains, what evaluation takes, and the same digits work in Flower's simulation.
+gradients together gains, and learning rates in lockstep, what evaluation takes, and the same digits work in Flower's simulation.
 One thread each. The two sides of a ratio take turns, and the ratio is the median over the turns, of
 processor time, so that other work on the machine counts as little as it can.
 Exit code 1 if a claim fails.
@@ -28,10 +28,13 @@ from peers import HERE, PeerFailed, environment, machine
 from torch.nn.utils import vector_to_parameters
 
 import sojourn as sj
-from sojourn.rules import Arrival, GeneralizedAsyncSGD, ServerState
+from sojourn.rules import Arrival, AsyncSGD, GeneralizedAsyncSGD, ServerState
 from sojourn.train import Problem
 from sojourn.train.data.sets import load_dataset
 from sojourn.train.experiment.models import build_model
+from sojourn.train.replay.gradients import stacks_well
+from sojourn.train.replay.loop import Replay
+from sojourn.train.replay.replay import Lockstep
 
 FLOWER = ("flwr[simulation]==1.41.0", "torch==2.13.0", "numpy")
 CLIENTS, CONCURRENCY = 20, 100
@@ -57,6 +60,13 @@ def schedule_of(rounds: int) -> sj.Schedule:
     fleet = sj.built_in_fleet("twenty")
     network = sj.Network(fleet, sj.uniform_routing(fleet), CONCURRENCY)
     return sj.simulate(network, rounds=rounds, seed=1)
+
+
+def busy_schedule(rounds: int) -> sj.Schedule:
+    """Three clusters, everybody busy with one task: what `sojourn tune` replays most."""
+    fleet = sj.Fleet([0.01, 0.1, 1.0], counts=[6, 7, 7])
+    network = sj.Network(fleet, sj.uniform_routing(fleet), CLIENTS)
+    return sj.simulate(network, rounds=rounds, policy="never-queue", seed=1)
 
 
 def problem_of(
@@ -101,14 +111,15 @@ def replay(
     problem: Problem,
     schedule: sj.Schedule,
     batched: bool | None,
-    rule: GeneralizedAsyncSGD | None = None,
+    rule: sj.rules.Rule | None = None,
+    learning_rate: float = 0.001,
 ) -> sj.History:
     """Train without evaluation, but for the first row and the last."""
     return sj.replay(
         schedule,
         problem,
         rule or GeneralizedAsyncSGD(),
-        learning_rate=0.001,
+        learning_rate=learning_rate,
         seed=1,
         batched=batched,
         evaluate_every=schedule.rounds,
@@ -210,6 +221,42 @@ def batching(turns: int, *, quick: bool) -> Iterator[Verdict]:
         if slower > 1.05:
             chosen += f"; the plain loop against itself {in_turns(plainly, plainly, turns):.3f}"
         yield slower <= 1.05, f"{claim} ({slower:.3f}, {chosen})"
+
+
+def lockstep(turns: int, *, quick: bool) -> Iterator[Verdict]:
+    """Eight learning rates of one schedule in lockstep, beside one after the other."""
+    rates = [1e-3 * 2.0**-k for k in range(8)]
+    wanted = {("8x8", "mlp"): 3.0, ("28x28", "mlp"): 1.3}
+    for (shape, model), (batch_size, rounds) in PROBLEMS.items():
+        least = wanted.get((shape, model), 1 / 1.05)
+        claim = f"{shape} {model}: eight rates in lockstep at least {least:.2f} times as fast"
+        if quick and model == "cnn":
+            yield None, claim
+            continue
+        problem = digits_problem() if shape == "8x8" else None
+        problem = problem or problem_of(SHAPES[shape], model, batch_size)
+        schedule = busy_schedule(max(40, rounds // 4))
+
+        def members(
+            problem: Problem = problem, schedule: sj.Schedule = schedule
+        ) -> tuple[list[Replay], bool]:
+            runs = [
+                Replay(schedule, problem, AsyncSGD(), learning_rate=rate, seed=1) for rate in rates
+            ]
+            for run in runs:
+                run.evaluate(every=schedule.rounds)
+            return runs, stacks_well(problem)
+
+        def together(members: Callable = members) -> None:
+            runs, stacked = members()
+            Lockstep(runs).run([run.beginning(stacked) for run in runs], batched=stacked)
+
+        def one_by_one(problem: Problem = problem, schedule: sj.Schedule = schedule) -> None:
+            for rate in rates:
+                replay(problem, schedule, None, AsyncSGD(), rate)
+
+        ratio = 1 / in_turns(one_by_one, together, turns)
+        yield ratio >= least, f"{claim} ({ratio:.2f})"
 
 
 def evaluation() -> Iterator[Verdict]:
@@ -314,6 +361,7 @@ def main() -> int:
     sections = [
         overhead(turns),
         batching(turns, quick=options.quick),
+        lockstep(turns, quick=options.quick),
         evaluation(),
         *([] if options.no_flower else [flower(updates=1000)]),
     ]
