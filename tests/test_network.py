@@ -208,7 +208,7 @@ def test_links_powers_and_server_are_written_and_read_exactly():
     with pytest.raises(sj.InvalidInput, match="one class of the fleet must have one uplink"):
         sj.Network(uneven, [0.1, 0.2, 0.7], 7, parents=[0, 0, 1])
     del table["classes"][0]["downlink"]
-    with pytest.raises(sj.InvalidFile, match="same links and powers"):
+    with pytest.raises(sj.InvalidFile, match="same columns"):
         sj.Network.from_table(table)
 
 

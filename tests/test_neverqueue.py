@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 import sojourn as sj
 from sojourn.dispatch import POLICIES
 from sojourn.estimate import Estimate
-from sojourn.floor import noise_floor
+from sojourn.floor import noise_floor, round_trip_rates
 from sojourn.simulation.simulate import simulate
 
 FLEETS = {
@@ -152,10 +152,59 @@ def test_a_policy_without_theory_gets_a_sentence() -> None:
             sj.analyze(network, name)
 
 
-def test_links_have_no_theory_of_never_queueing_and_count_in_routed_time() -> None:
+LINKED = sj.Fleet([0.3, 1.0, 4.0], [2, 5, 3], downlink=[0.5, 0.0, 1.0], uplink=[1.0, 2.0, 0.0])
+
+
+@pytest.mark.parametrize("law", ["exponential", "deterministic"])
+@pytest.mark.parametrize("tasks", [10, 25])
+def test_with_links_and_a_task_for_everybody_all_is_exact(law: str, tasks: int) -> None:
+    network = network_of(LINKED, tasks)
+    theory, runs = sj.analyze(network, "never-queue"), []
+    for seed in range(20):
+        run = simulate(network, rounds=22_000, policy="never-queue", law="exponential",
+                       link_law=law, seed=seed)  # fmt: skip
+        since = run.time[-1] - run.time[1999]
+        of = np.add.reduceat(np.bincount(run.client[2000:], minlength=10), [0, 2, 7])
+        held = np.add.reduceat(run.mean_tasks(warm_up=2000), [0, 2, 7])
+        runs.append([*(of / LINKED.counts / since), *(held / LINKED.counts)])
+    found = Estimate.from_samples(np.array(runs))
+    assert agree(found, np.concatenate([theory.rates, theory.relative_delay]))
+    assert LINKED.counts @ theory.relative_delay == pytest.approx(9)
+    parts = theory.mean_tasks + theory.mean_on_downlink + theory.mean_on_uplink
+    np.testing.assert_allclose(parts, theory.relative_delay, rtol=1e-12)
+    np.testing.assert_allclose(theory.staleness_time, 1 / round_trip_rates(LINKED), rtol=1e-12)
+    # The floor needs second tasks on the way to clients that would never rest.
+    assert theory.noise_rate > noise_floor(LINKED, tasks) * 1.05
+
+
+def test_with_links_and_fewer_tasks_the_rates_are_those_of_the_floor() -> None:
+    network = network_of(LINKED, 2)
+    theory = sj.analyze(network, "never-queue")
+    assert theory.noise_rate == pytest.approx(noise_floor(LINKED, 2), rel=1e-12)
+    run = simulate(network, rounds=100_000, policy="never-queue", seed=1)
+    of = np.add.reduceat(np.bincount(run.client, minlength=10), [0, 2, 7])
+    np.testing.assert_allclose(of / LINKED.counts / run.duration, theory.rates, rtol=0.02)
+
+
+def test_clients_that_are_away_at_times() -> None:
+    """With a task for everybody exact; away and resting, an estimate that says so."""
+    fleet = sj.Fleet([1.0, 4.0], [3, 2], mean_up=[6.0, 2.0], mean_down=[3.0, 0.0])
+    theory = sj.analyze(network_of(fleet, 5), "never-queue")
+    assert theory.is_exact and not sj.analyze(network_of(fleet, 3), "never-queue").is_exact
+    np.testing.assert_allclose(theory.rates, [2 / 3, 4.0])
+    np.testing.assert_allclose(theory.utilization, [2 / 3, 1.0])
+    runs = []
+    for seed in range(20):
+        run = simulate(network_of(fleet, 5), time=2000.0, policy="never-queue", seed=seed)
+        of = np.add.reduceat(np.bincount(run.client, minlength=5), [0, 3])
+        runs.append(of / fleet.counts / 2000.0)
+    assert agree(Estimate.from_samples(np.array(runs)), theory.rates)
+
+
+def test_a_server_has_no_theory_of_never_queueing_and_counts_in_routed_time() -> None:
     fleet = sj.Fleet([1.0, 2.0], uplink=[0.0, 1.5])
     network = sj.Network(fleet, sj.balanced_routing(fleet), 3, server_rate=4.0)
-    with pytest.raises(sj.InvalidInput, match="without links and server"):
+    with pytest.raises(sj.InvalidInput, match="without a server that takes time"):
         sj.analyze(network, "never-queue")
     found = sj.analyze(network)
     # Little's law over all tasks, wherever they are.

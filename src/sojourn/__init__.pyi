@@ -40,6 +40,7 @@ from .floor import (
 )
 from .history import History as History
 from .jackson import Analysis as Analysis, covariance as covariance
+from .laws import Law as Law, Trace as Trace
 from .network import (
     Fleet as Fleet,
     Network as Network,
@@ -84,8 +85,9 @@ from .planpage import plan_report as plan_report
 from .report import Report as Report
 from .reproduce.pages import report_of as report_of
 from .runfolder import RunFolder as RunFolder
+from .simulation.calendarfiles import read_drift as read_drift, read_hours as read_hours
+from .simulation.calendars import Drift as Drift, Hours as Hours
 from .simulation.estimates import Estimates as Estimates
-from .simulation.laws import Law as Law, Trace as Trace
 from .simulation.replicate import replicate as replicate
 from .simulation.scenario import Scenario as Scenario
 from .simulation.schedule import Schedule as Schedule

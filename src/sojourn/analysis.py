@@ -26,7 +26,8 @@ def analyze(
     form for every law (`sojourn.neverqueue.never_queue`), one's own gives its theory by
     ``Policy.analysis``. ``engine`` says how a closed network is computed. ``law`` and ``server_law``
     are of service times that are not exponential: for routed tasks the result is then an
-    approximation, and says so (``is_exact``); never queueing does not depend on them.
+    approximation, and says so (``is_exact``); never queueing does not depend on them. Without ``law``
+    they are those that the fleet tells.
 
     >>> from sojourn.network import Fleet, balanced_routing
     >>> fleet = Fleet([1.0, 2.0])
@@ -46,6 +47,6 @@ def analyze(
         )
         raise InvalidInput(
             f"no theory is known for the policy '{chosen.name}' on this network: there is one for "
-            f"{known}, the latter without links and server. Simulate this one."
+            f"{known}, the latter without a server that takes time. Simulate this one."
         )
     return found

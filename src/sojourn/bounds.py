@@ -14,7 +14,7 @@ import numpy as np
 from sojourn.checks import check_positive, check_scale
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput, Unreachable
-from sojourn.jackson import link_times, occupancy
+from sojourn.jackson import occupancy
 from sojourn.network import Network
 from sojourn.types import FloatArray
 
@@ -193,8 +193,8 @@ def max_learning_rate(network: Network, constants: LearningConstants) -> float:
         \Bigl(\frac{m^2}{n^2} |\mu| \sum_i \frac1{\mu_i p_i^2}\Bigr)^{-1/2},
         \frac{2 n^2}{\sum_i 1/p_i} \Bigr\}
 
-    Far below what works in practice (``docs/limits.md``). Zero for a network with links or a server
-    that takes time, for which no such rate is proved. Paper: appendix C.
+    Far below what works in practice (``docs/limits.md``). Zero for a network with links, a server
+    that takes time or clients that come and go, for which no such rate is proved. Paper: appendix C.
 
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
@@ -280,8 +280,8 @@ def horizon(
             cap, cap_gradient = _max_learning_rate(s.network, constants)
             if cap == 0.0:
                 raise InvalidInput(
-                    "no learning rate is proved for a network with links or a server that takes "
-                    "time: leave out guaranteed, and take the bound for a proxy"
+                    "no learning rate is proved for a network with links, a server that takes "
+                    "time or clients that come and go: leave out guaranteed, and take the bound for a proxy"
                 )
             capped = eta > cap
             eta = min(eta, cap)
@@ -317,7 +317,7 @@ def _reachable_rate(target: float, b: float, c: float) -> float:
 
 def _max_learning_rate(network: Network, constants: LearningConstants) -> tuple[float, FloatArray]:
     p, mu, counts = network.routing, network.fleet.service_rates, network.fleet.counts
-    if network.server_rate is not None or link_times(network.fleet) is not None:
+    if network.has_stations or network.fleet.comes_and_goes:
         return 0.0, np.zeros(p.size)
     ratio = network.concurrency / network.size
     speed = network.fleet.total_rate

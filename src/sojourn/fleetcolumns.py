@@ -1,4 +1,4 @@
-"""What a fleet may tell of its clients beside their speeds: mean times on links, and powers."""
+"""What a fleet may tell of its clients beside their speeds: times on links, powers, comings and goings."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,8 @@ OPTIONAL_COLUMNS = (
     "power_uplink",
     "power_downlink",
     "power_idle",
+    "mean_up",
+    "mean_down",
 )
 LARGEST_ENTRY = 1e30
 """Times and powers up to which nothing overflows."""
@@ -43,6 +45,21 @@ def checked_column(name: str, values: ArrayLike | None, classes: int) -> FloatAr
         )
     column.setflags(write=False)
     return column
+
+
+def check_availability(mean_up: FloatArray | None, mean_down: FloatArray | None) -> None:
+    """Raise unless both are given or neither, and whoever goes down comes up for some time."""
+    if mean_down is None and mean_up is None:
+        return
+    if mean_down is None or mean_up is None:
+        missing = "mean_down" if mean_down is None else "mean_up"
+        raise InvalidInput(f"mean_up and mean_down go together; {missing} is missing")
+    never = np.flatnonzero((mean_up == 0.0) & (mean_down > 0.0))
+    if never.size:
+        raise InvalidInput(
+            f"mean_up must be above 0 for clients that go down; entry {int(never[0]) + 1} is 0. "
+            "Leave out clients that are never there."
+        )
 
 
 def outside(values: FloatArray) -> IntArray:

@@ -8,8 +8,11 @@ what these two constraints allow.
 
 With links a task occupies one of the m places for :math:`\tau_i = 1/\mu_i + d_i + u_i`, so the second
 constraint is :math:`\sum_i r_i \tau_i \le m`, and the first stays if a client may compute while
-other tasks of its are on their way. With one task each, journeys included, it is
-:math:`r_i \le 1/\tau_i`. A server that takes time only lowers the rates.
+other tasks of its are on their way: one in service and one on the way keep it busy. With one task
+each, journeys included, it is :math:`r_i \le 1/\tau_i`. A server that takes time only lowers the rates.
+
+A client that is there a share :math:`a_i` of the time, while its work waits for it otherwise, has
+:math:`a_i \mu_i` in place of :math:`\mu_i` throughout.
 """
 
 import numpy as np
@@ -56,8 +59,8 @@ def round_trip_rates(fleet: Fleet) -> FloatArray:
     """
     links = [column for column in (fleet.downlink, fleet.uplink) if column is not None]
     if not links:
-        return fleet.service_rates
-    return np.asarray(1.0 / (1.0 / fleet.service_rates + np.sum(links, axis=0)))
+        return fleet.effective_rates
+    return np.asarray(1.0 / (1.0 / fleet.effective_rates + np.sum(links, axis=0)))
 
 
 def target_rates(fleet: Fleet, concurrency: int) -> FloatArray:
@@ -89,16 +92,16 @@ def noise_floor(fleet: Fleet, concurrency: int) -> float:
     >>> [round(noise_floor(built_in_fleet("three-clusters"), m), 4) for m in (1, 10, 20, 30)]
     [22.2856, 2.2286, 1.3036, 1.2333]
     """
-    speeds = round_trip_rates(fleet)
-    if speeds is fleet.service_rates:
+    if fleet.downlink is None and fleet.uplink is None:
         return noise_rate(fleet, target_rates(fleet, concurrency))
+    speeds, most = round_trip_rates(fleet), fleet.effective_rates
     m = check_concurrency(concurrency)
-    order = np.argsort(fleet.service_rates / np.sqrt(speeds), kind="stable")
-    caps, trips = fleet.service_rates[order], 1.0 / speeds[order]
+    order = np.argsort(most / np.sqrt(speeds), kind="stable")
+    caps, trips = most[order], 1.0 / speeds[order]
     counts = fleet.counts[order].astype(np.float64)
     full = np.cumsum(counts * caps * trips)
     if full[-1] <= m:
-        return noise_rate(fleet, fleet.service_rates)
+        return noise_rate(fleet, most)
     tail = np.cumsum((counts * np.sqrt(trips))[::-1])[::-1]
     level = (m - full + counts * caps * trips) / tail
     first = int(np.argmax(level < caps * np.sqrt(trips)))

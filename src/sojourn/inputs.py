@@ -12,8 +12,8 @@ from sojourn.config import Table
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.files import is_file, read_text
+from sojourn.laws import fleet_laws
 from sojourn.network import BUILT_IN_FLEETS, ROUTINGS, Fleet, Network, built_in_fleet, named_routing
-from sojourn.simulation.laws import fleet_laws
 from sojourn.types import FloatArray
 
 DEFAULT_CONSTANTS = LearningConstants(

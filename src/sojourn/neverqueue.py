@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from sojourn.floor import duty_cycles
-from sojourn.jackson.analysis import Analysis
+from sojourn.floor import duty_cycles, round_trip_rates
+from sojourn.jackson.analysis import Analysis, shares_of_links
+from sojourn.jackson.occupancy import link_times
 from sojourn.network import Network
 
 
@@ -27,7 +28,12 @@ def never_queue(network: Network) -> Analysis:
     clients are equally fast or m = 1, and otherwise an estimate: simulated, it is mostly within a
     factor of two, but on three clusters a hundred times apart in speed with two or three tasks the
     slow are half as stale and the fast four to five times (ten times for deterministic service).
-    Links and a server that takes time have no part in it. Cost: O(k log k).
+
+    With links :math:`1/\mu_i` becomes the round trip :math:`\tau_i = 1/\mu_i + d_i + u_i`, during which a
+    client has its one task, and the task is where it is in proportion to the times. A client that is
+    there a share :math:`a_i` of the time has :math:`a_i \mu_i` for :math:`\mu_i`: exact if it never rests;
+    one that rests may be away when its turn comes, and then the rates are an estimate (``is_exact``).
+    For a server that takes time nothing is known. Cost: O(k log k).
 
     >>> from sojourn.network import built_in_fleet, uniform_routing
     >>> fleet = built_in_fleet("three-clusters")
@@ -39,20 +45,27 @@ def never_queue(network: Network) -> Analysis:
     """
     fleet = network.fleet
     cycles = duty_cycles(fleet, network.concurrency)
-    rates = cycles * fleet.service_rates
+    speeds = round_trip_rates(fleet)
+    rates = cycles * speeds
     throughput = float(fleet.counts @ rates)
     rests = cycles < 1.0
-    own = fleet.service_rates.copy()
+    own = speeds.copy()
     if rests.any():
         own[rests] = (fleet.counts * rates)[rests].sum() / (fleet.counts * cycles)[rests].sum()
     shares = rates / throughput
-    staleness = np.maximum(throughput - own, 0.0) / fleet.service_rates
+    delay = shares * (np.maximum(throughput - own, 0.0) / speeds)
+    times = link_times(fleet)
+    with_client = np.ones(fleet.classes) if times is None else speeds / fleet.effective_rates
+    downlink, uplink = shares_of_links(fleet, None if times is None else delay * speeds * times)
     return Analysis(
         network=network,
         throughput=throughput,
-        mean_tasks=shares * staleness,
-        mean_tasks_full=cycles,
-        utilization=cycles,
-        relative_delay=shares * staleness,
+        mean_tasks=delay * with_client,
+        mean_tasks_full=cycles * with_client,
+        utilization=rates / fleet.service_rates if fleet.comes_and_goes else cycles * with_client,
+        relative_delay=delay,
         client_shares=shares,
+        is_exact=not (fleet.comes_and_goes and bool(rests.any())),
+        mean_on_downlink=downlink,
+        mean_on_uplink=uplink,
     )

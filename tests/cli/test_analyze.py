@@ -83,3 +83,22 @@ def test_mistakes_get_a_sentence(run, arguments, message):
     assert result.code == 2
     assert message in result.error
     assert "Traceback" not in result.error
+
+
+def test_clients_that_come_and_go_are_an_approximation(run, tmp_path):
+    (tmp_path / "fleet.csv").write_text(
+        "service_rate,count,mean_up,mean_down\n1,4,20,10\n4,2,1,0\n"
+    )
+    asked = ("analyze", "fleet.csv", "--concurrency", "6")
+    shown = run(*asked).out
+    assert "An approximation: clients come and go" in shown
+    assert "there" in shown and "0.6667" in shown
+    assert json.loads(run(*asked, "--json").out)["exact"] is False
+
+
+def test_the_law_of_a_fleet_is_taken(run, tmp_path):
+    (tmp_path / "fleet.csv").write_text("service_rate,count,law\n1,4,deterministic\n")
+    found = json.loads(run("analyze", "fleet.csv", "--concurrency", "6", "--json").out)
+    assert found["exact"] is False
+    fleet = sj.Fleet([1.0], [4])
+    assert found["throughput"] > sj.analyze(sj.Network(fleet, [0.25], 6)).throughput

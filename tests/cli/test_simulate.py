@@ -149,3 +149,18 @@ def test_links_server_and_energy_beside_theory(run, tmp_path):
     assert theory["energy_per_round"]["value"] == pytest.approx(result["energy"]["theory"])
     shown = run("analyze", str(fleet), *options).out
     assert "on uplink" in shown and "the server, 2 updates" in shown
+
+
+def test_clients_that_come_and_go_keep_hours_and_drift(run, tmp_path):
+    (tmp_path / "fleet.csv").write_text(
+        "service_rate,count,mean_up,mean_down\n1,4,20,10\n4,2,1,0\n"
+    )
+    (tmp_path / "hours.csv").write_text("device,from,until\na,0,8\nb,8,24\n")
+    (tmp_path / "drift.csv").write_text("time,speed\n100,0.5\n")
+    asked = ("simulate", "fleet.csv", "--concurrency", "6", "--rounds", "2000")
+    result = run(*asked)
+    assert "Where clients come and go the theory is an approximation" in result.out
+    assert "tasks of clients that go away wait for them" in result.out
+    lost = run(*asked, "--offline", "lose", "--hours", "hours.csv", "--drift", "drift.csv")
+    assert "No theory is known for 'routed' with clients that keep hours, drift" in lost.out
+    assert "are lost and sent anew" in lost.out

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.laws import Law
 from sojourn.observed import Durations, estimate_fleet, fit_law, read_log, read_run
-from sojourn.simulation.laws import Law
 
 LAWS = [
     Law("exponential"),

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sojourn.dispatch import intervals
+from sojourn.laws import ServiceLaw
 from sojourn.network import Network
 from sojourn.simulation.alias import AliasTable, alias_table
-from sojourn.simulation.laws import ServiceLaw
 from sojourn.simulation.streams import BLOCK, generators, substreams
 
 

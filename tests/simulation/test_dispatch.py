@@ -7,8 +7,8 @@ import pytest
 
 from sojourn.dispatch import Chooser, NeverQueue, Policy, View
 from sojourn.floor import noise_floor, noise_rate, target_rates
+from sojourn.laws import Law, Trace
 from sojourn.network import Fleet, Network, built_in_fleet, uniform_routing
-from sojourn.simulation.laws import Law, Trace
 from sojourn.simulation.simulate import simulate
 
 FLEETS = {

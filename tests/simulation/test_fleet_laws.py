@@ -7,9 +7,9 @@ import pytest
 
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.inputs import read_fleet
+from sojourn.laws import Law, as_laws
 from sojourn.network import Fleet, Network, uniform_routing
 from sojourn.optimize import group_clients
-from sojourn.simulation.laws import Law, as_laws
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
 

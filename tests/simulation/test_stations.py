@@ -10,9 +10,9 @@ from sojourn.energy import energy_per_round
 from sojourn.errors import InvalidInput
 from sojourn.floor import noise_floor, noise_rate, round_trip_rates, target_rates
 from sojourn.jackson import analyze
+from sojourn.laws import Law
 from sojourn.network import Fleet, Network, square_root_routing, uniform_routing
 from sojourn.simulation.activity import energy_used, time_spent
-from sojourn.simulation.laws import Law
 from sojourn.simulation.replicate import replicate
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate

@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import chi2_contingency, ks_2samp
 
 from sojourn.dispatch import FirstOf, Policy, Restart
+from sojourn.laws import Law, Trace, as_laws
 from sojourn.network import Fleet, Network, built_in_fleet, uniform_routing
 from sojourn.simulation.alias import alias_table
-from sojourn.simulation.laws import Law, Trace, as_laws
 from sojourn.simulation.simulate import simulate
 from tests.reference.simulator import Completion, simulate_events, simulate_memoryless
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from sojourn.simulation.laws import LAW_NAMES, Law, Trace
+from sojourn.laws import LAW_NAMES, Law, Trace
 from sojourn.testing import check_law_conforms
 
 BUILT_IN = [

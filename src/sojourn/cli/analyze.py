@@ -79,7 +79,7 @@ def analyze(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Throughput, staleness, load and noise of every client, exactly.
+    """Throughput, staleness, load and noise of every client; exact for exponential times.
 
     Example: sojourn analyze three-clusters --concurrency 30 --routing balanced
     """
@@ -135,7 +135,9 @@ def _steady_state(network: Network, policy: Policy) -> dict[str, Any]:
     }
     if analysis.mean_on_downlink is not None and analysis.mean_on_uplink is not None:
         columns |= {"on_downlink": analysis.mean_on_downlink, "on_uplink": analysis.mean_on_uplink}
-    stations: dict[str, Any] = {}
+    stations: dict[str, Any] = {"exact": analysis.is_exact}
+    if fleet.comes_and_goes:
+        columns["availability"] = fleet.availability
     if network.server_rate is not None:
         stations["server"] = {
             "rate": network.server_rate,
@@ -204,6 +206,8 @@ def _show(result: dict[str, Any], console: Console) -> None:
     }
     if "on_downlink" in result["classes"][0]:
         columns |= {"on downlink": "on_downlink", "on uplink": "on_uplink"}
+    if "availability" in result["classes"][0]:
+        columns["there"] = "availability"
     columns["utilisation"] = "utilization"
     in_full = "--out table.csv or --json for all, --sort for others"
     show_classes(result["classes"], columns, console, in_full=in_full, percent=["utilization"])
@@ -211,6 +215,11 @@ def _show(result: dict[str, Any], console: Console) -> None:
         f"throughput {printed(result['throughput'])} rounds per unit of time; a task waits "
         f"{result['mean_staleness']} rounds on average, whoever gets it"
     )
+    if not result["exact"]:
+        console.print(
+            "An approximation: clients come and go, or their times are not exponential. "
+            "`sojourn simulate` measures how near it is."
+        )
     over, least = result["noise_rate"] / result["noise_floor"] - 1.0, "the least of any policy"
     if over > LEAST_EXCESS:
         least = f"{1.0 + over:.3g} times {least} ({printed(result['noise_floor'])})"

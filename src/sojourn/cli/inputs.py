@@ -52,6 +52,7 @@ ServerRateOption = Annotated[
     float | None,
     typer.Option(
         help="Updates per unit of time that the server can make, one after the other; it takes no "
-        "time if left out. Times on links are the fleet's columns downlink and uplink."
+        "time if left out. Times on links are the fleet's columns downlink and uplink; how long clients "
+        "are there and away, mean_up and mean_down."
     ),
 ]

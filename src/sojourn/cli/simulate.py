@@ -20,8 +20,8 @@ from sojourn.network import BUILT_IN_FLEETS, Fleet, Network
 if TYPE_CHECKING:
     from sojourn.estimate import Estimate
     from sojourn.jackson import Analysis
+    from sojourn.laws import ServiceLaw
     from sojourn.simulation.estimates import Estimates
-    from sojourn.simulation.laws import ServiceLaw
     from sojourn.simulation.scenario import Scenario
 
 DEFAULT_ROUNDS = 100_000
@@ -96,6 +96,27 @@ def simulate(
     server_law: Annotated[
         str, typer.Option(help="Law of the server's times; the theory is for exponential.")
     ] = "exponential",
+    offline: Annotated[
+        str,
+        typer.Option(
+            help="What becomes of the tasks of a client that goes away (columns mean_up and "
+            "mean_down of the fleet, or --hours): wait, or lose (lost and sent anew)."
+        ),
+    ] = "wait",
+    hours: Annotated[
+        Path | None,
+        typer.Option(
+            help="When clients are there: CSV with columns device, from, until; repeats after the "
+            "latest time."
+        ),
+    ] = None,
+    drift: Annotated[
+        Path | None,
+        typer.Option(
+            help="How speeds change: CSV with columns time, speed (a factor from then on) and, "
+            "optionally, class."
+        ),
+    ] = None,
     work: Annotated[float, typer.Option(help="Service times are multiplied by this.")] = 1.0,
     warm_up: Annotated[int, typer.Option(help="Leave out this many first rounds.")] = 0,
     replicates: Annotated[
@@ -122,6 +143,7 @@ def simulate(
     from sojourn.dispatch import as_policy
     from sojourn.progress import progress_bar
     from sojourn.provenance import provenance
+    from sojourn.simulation.calendarfiles import read_drift, read_hours
     from sojourn.simulation.replicate import replicate
     from sojourn.simulation.scenario import Scenario
     from sojourn.simulation.simulate import simulate as simulate_network
@@ -138,6 +160,9 @@ def simulate(
         work=work,
         link_law=link_law,
         server_law=server_law,
+        offline=offline,
+        hours=None if hours is None else read_hours(hours),
+        drift=None if drift is None else read_drift(drift, fleet),
     )
     if rounds is None and time is None:
         rounds = DEFAULT_ROUNDS
@@ -155,6 +180,7 @@ def simulate(
         "policy": chosen.name,
         "start": begin,
         "work": work,
+        **({"offline": offline} if scenario.has_calendar(network) else {}),
         **({} if speeds is None else {"trace": speeds}),
     }
     if out is not None:
@@ -222,7 +248,7 @@ def _network(
 def _law(
     name: str | None, pairs: list[str], trace: Path | None, fleet: Fleet
 ) -> "tuple[ServiceLaw, ...]":
-    from sojourn.simulation.laws import as_laws, fleet_laws
+    from sojourn.laws import as_laws, fleet_laws
     from sojourn.simulation.traces import read_trace
 
     if trace is not None or name == "trace":
@@ -247,7 +273,7 @@ def _traced(
     network: Network, fleet: Fleet, laws: "tuple[ServiceLaw, ...]", speeds: bool
 ) -> tuple[dict[str, Any] | None, Network]:
     """How observed durations are rescaled to the fleet's speeds, or the network at theirs."""
-    from sojourn.simulation.laws import Trace
+    from sojourn.laws import Trace
     from sojourn.simulation.traces import trace_factors, trace_fleet
 
     traces = [law for law in laws if isinstance(law, Trace)]
@@ -262,28 +288,42 @@ def _traced(
     return {"speeds": "fleet", "factors": trace_factors(fleet, traces).tolist()}, network
 
 
+def _theory(network: Network, scenario: "Scenario") -> "Analysis | None":
+    """What is known of these clients with exponential times, or of their policy for all."""
+    from sojourn.jackson import analyze
+    from sojourn.laws import Law
+
+    loses = scenario.offline == "lose" and network.fleet.comes_and_goes
+    if loses or scenario.hours is not None or scenario.drift is not None:
+        return None
+    if scenario.policy.routes:
+        return analyze(network, law=Law("exponential"))
+    return scenario.policy.analysis(network)
+
+
 def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> dict[str, Any]:
     from sojourn.jackson import analyze
 
     fleet = network.fleet
     slowed = replace(network, fleet=fleet.with_rates(fleet.service_rates / scenario.work))
-    theory = scenario.policy.analysis(slowed)
-    energy, approximate = None, {}
-    if scenario.policy.routes:
+    theory = _theory(slowed, scenario)
+    energy = None
+    near: dict[str, Any] = {} if theory is None else {"theory_is_exact": theory.is_exact}
+    if scenario.policy.routes and theory is not None:
         laws: list[Any] = [*scenario.laws, scenario.server_law]
         if not scenario.is_exponential and all(
             np.isfinite(getattr(x, "scv", np.nan)) for x in laws
         ):
-            near = analyze(slowed, law=laws[:-1], server_law=laws[-1])
-            approximate = {"approximate_throughput": near.throughput}
-        if found.energy is not None:
+            approximate = analyze(slowed, law=laws[:-1], server_law=laws[-1])
+            near |= {"approximate_throughput": approximate.throughput}
+        if found.energy is not None and theory.is_exact:
             energy = energy_per_round(slowed).value
     return {
         "replicates": found.replicates,
         "rounds": _row(found.rounds, None),
         "time": _row(found.time, None),
         "throughput": _row(found.throughput, None if theory is None else theory.throughput),
-        **approximate,
+        **near,
         **({} if found.energy is None else {"energy": _row(found.energy, energy)}),
         "classes": _classes(network, found, theory),
         "gradient": None

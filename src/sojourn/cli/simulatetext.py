@@ -9,12 +9,16 @@ from sojourn.cli.inputs import print_table, printed
 
 MOST_ROWS = 40
 AGREE_WITHIN = 4.0
+WORDS = {"wait": "wait for them", "lose": "are lost and sent anew"}
 
 
 def explanation(result: dict[str, Any], warm_up: int) -> str:
     """Whether simulation and theory agree, and if not, why not."""
     if "theory" not in result["throughput"]:
-        return f"No theory is known for '{result['policy']}' to compare the simulation with."
+        what = f"'{result['policy']}'"
+        if "offline" in result:
+            what += " with clients that keep hours, drift or lose tasks"
+        return f"No theory is known for {what} to compare the simulation with."
     rows = [result["throughput"], *([result["energy"]] if "energy" in result else [])]
     rows += [row[key] for row in result["classes"] for key in ("mean_tasks", "staleness")]
     scores = [abs(row["z"]) for row in rows if row.get("z") is not None]
@@ -34,6 +38,12 @@ def explanation(result: dict[str, Any], warm_up: int) -> str:
         return (
             f"The theory is for exponential service times, and these are {result['law']}: throughput "
             f"is {share:+.1%} from it, and {summary}.{near}"
+        )
+    if not result.get("theory_is_exact", True):
+        share = result["throughput"]["mean"] / result["throughput"]["theory"] - 1.0
+        return (
+            f"Where clients come and go the theory is an approximation: throughput is {share:+.1%} "
+            f"from it, and {summary}."
         )
     if largest < AGREE_WITHIN:
         return f"Simulation and theory agree: {summary}."
@@ -55,6 +65,11 @@ def show(result: dict[str, Any], console: Console) -> None:
         f"[bold]{result['source']}[/bold]: {result['clients']} clients, {result['concurrency']} "
         f"tasks in flight, {result['law']} service, {result['policy']} dispatch, "
         f"{result['start']} start"
+        + (
+            f"; tasks of clients that go away {WORDS[result['offline']]}"
+            if "offline" in result
+            else ""
+        )
     )
     if "trace" in result:
         console.print(_trace_note(result["trace"]))

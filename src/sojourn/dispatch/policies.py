@@ -9,7 +9,7 @@ import numpy as np
 
 from sojourn.dispatch.policy import Chooser, Policy, View
 from sojourn.errors import InvalidInput
-from sojourn.floor import duty_cycles, round_trip_rates, target_rates
+from sojourn.floor import duty_cycles, round_trip_rates
 from sojourn.network import Fleet, Network
 from sojourn.types import FloatArray
 
@@ -48,7 +48,7 @@ class NeverQueue(Policy):
     once. Whatever the law of the service times, the rates in the long run are :math:`r_i`: a client
     that fell behind in proportion to time would be first whenever it is idle, hence always busy and
     not behind. With links a client is busy from when a task is sent to it until the update is back,
-    and :math:`1/\mu_i` includes the links; a server that takes time makes the rates unknown.
+    and :math:`1/\mu_i` includes the links and the time that work waits for a client; a server that takes time makes the rates unknown.
     """
 
     name: ClassVar[str] = "never-queue"
@@ -63,9 +63,6 @@ class NeverQueue(Policy):
     def shares(self, network: Network) -> FloatArray | None:
         if network.server_rate is not None:
             return None
-        if network.has_stations:
-            rates = target_rates(network.fleet, network.concurrency)
-            return network.fleet.expand(rates / float(network.fleet.counts @ rates))
         from sojourn.neverqueue import never_queue
 
         return network.fleet.expand(never_queue(network).shares)
@@ -73,7 +70,7 @@ class NeverQueue(Policy):
     def analysis(self, network: Network, *, engine: "Engine" = "auto") -> "Analysis | None":
         from sojourn.neverqueue import never_queue
 
-        return None if network.has_stations else never_queue(network)
+        return None if network.server_rate is not None else never_queue(network)
 
 
 @dataclass(frozen=True)

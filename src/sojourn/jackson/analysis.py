@@ -13,6 +13,7 @@ from sojourn.jackson.classes import class_figure, shown_classes
 from sojourn.jackson.flow import Flow
 from sojourn.jackson.occupancy import link_times, occupancy
 from sojourn.jackson.steady_state import Engine, steady_state
+from sojourn.laws import fleet_laws
 from sojourn.network import Fleet, Network
 from sojourn.notebook import bar, table_html
 from sojourn.types import FloatArray
@@ -46,7 +47,7 @@ class Analysis(Flow):
     mean_at_server_full: float = 0.0
     """Updates at the server at any time."""
     is_exact: bool = True
-    """False for service times that are not exponential: then an approximation."""
+    """False for other times than exponential and clients that come and go: then an approximation."""
     client_shares: FloatArray | None = None
     """Share of the rounds that a client completes; ``None`` where it is the routing."""
 
@@ -128,7 +129,8 @@ def analyze(
 
     With a ``law`` (or one per class of the whole fleet) or a ``server_law`` whose squared coefficient
     of variation ``scv`` is not 1, the result is Reiser's approximation, says ``is_exact`` False, and
-    costs O(km): see ``sojourn.jackson.approximate``.
+    costs O(km): see ``sojourn.jackson.approximate``. So it is for clients that come and go. Without
+    ``law``, the laws are those in the fleet's column ``law``.
 
     >>> from sojourn.network import Fleet, balanced_routing
     >>> fleet = Fleet([1.0, 2.0])
@@ -140,18 +142,20 @@ def analyze(
     """
     scv = _variabilities(network, law)
     server_scv = 1.0 if server_law is None else server_law.scv
-    is_exact = bool(np.all(scv == 1.0)) and server_scv == 1.0
+    is_exact = bool(np.all(scv == 1.0)) and server_scv == 1.0 and not network.fleet.comes_and_goes
     if is_exact:
         tasks = occupancy(network, engine=engine)
     else:
         tasks = approximate_occupancy(network, scv, server_scv=server_scv)
-    downlink, uplink = _shares_of_links(network.fleet, tasks.mean_on_links)
+    downlink, uplink = shares_of_links(network.fleet, tasks.mean_on_links)
     return Analysis(
         network=network,
         throughput=tasks.throughput,
         mean_tasks=tasks.mean_tasks,
         mean_tasks_full=tasks.mean_tasks_full,
-        utilization=np.minimum(tasks.throughput * network.loads, 1.0),
+        utilization=np.minimum(
+            tasks.throughput * network.routing / network.fleet.service_rates, 1.0
+        ),
         relative_delay=tasks.relative_delay(network.routing),
         mean_on_downlink=downlink,
         mean_on_uplink=uplink,
@@ -163,24 +167,28 @@ def analyze(
 
 def _variabilities(network: Network, law: Variable | Sequence[Variable] | None) -> FloatArray:
     """Squared coefficients of variation of every class."""
+    laws: Sequence[object] = law if isinstance(law, Sequence) else [law]
     if law is None:
-        return np.ones(network.fleet.classes)
-    laws = list(law) if isinstance(law, Sequence) else [law]
+        told = fleet_laws(network.whole_fleet())
+        if told is None:
+            return np.ones(network.fleet.classes)
+        laws = told
     wholes = int(network.parents[-1]) + 1
     if len(laws) not in (1, wholes):
         raise InvalidInput(
             f"there must be one law for all clients or one for every class of the fleet, which has "
             f"{wholes}; there are {len(laws)}"
         )
-    scv = np.array([one.scv for one in laws])
+    scv = np.array([getattr(one, "scv", np.nan) for one in laws])
     if not np.all(np.isfinite(scv)):
         raise InvalidInput(
-            "a law of infinite variance has no steady state that is known, not even approximately"
+            "a law of infinite or unknown variance has no steady state that is known, not even "
+            "approximately; law=Law('exponential') gives that of exponential times"
         )
     return scv[network.parents] if scv.size > 1 else np.full(network.fleet.classes, scv[0])
 
 
-def _shares_of_links(
+def shares_of_links(
     fleet: Fleet, on_links: FloatArray | None
 ) -> tuple[FloatArray | None, FloatArray | None]:
     """Tasks on links, split into downlink and uplink as their mean times are."""

@@ -4,7 +4,7 @@ import numba
 import numpy as np
 
 from sojourn.jackson.occupancy import Occupancy, link_times
-from sojourn.network import Network
+from sojourn.network import Fleet, Network
 from sojourn.types import FloatArray, IntArray
 
 
@@ -26,7 +26,14 @@ def approximate_occupancy(
     elsewhere: where nearly all wait at one client, the next arrives just after one was finished there,
     and finds the service in progress at its beginning, not at a random point of it. Nor does the
     throughput exceed what the busiest station can do; what is then left waits there.
-    With ``scv`` 1 it is exact. ``scv`` has shape ``(k,)``. The covariances are not told: they are NaN.
+    With ``scv`` 1 it is exact.
+
+    Where clients come and go, leaving at rate :math:`f = 1/` ``mean_up`` and returning at rate
+    :math:`r = 1/` ``mean_down``, and work waits for them, a task takes :math:`(1 + f/r)/\mu_i` with a
+    squared coefficient of variation of :math:`c_i^2 + 2 f \mu_i/(r + f)^2`. A client without tasks is
+    left by :math:`f`, and by the next task at rate :math:`\alpha = \lambda p_i/(1 - U_i)` once it is
+    away, so a task that finds it empty finds it away with probability :math:`f/(f + r + \alpha)` and
+    waits :math:`1/r` more. ``scv`` has shape ``(k,)``. The covariances are not told: they are NaN.
     Cost: O(k m). M. Reiser, "A queueing network analysis of computer communication networks with window
     flow control", 1979; not in the paper.
 
@@ -35,14 +42,19 @@ def approximate_occupancy(
     >>> [round(approximate_occupancy(network, np.full(2, c)).throughput, 3) for c in (1.0, 0.0)]
     [2.25, 2.475]
     """
-    counts, p, s = network.fleet.counts, network.routing, 1.0 / network.fleet.service_rates
+    counts, p, s = network.fleet.counts, network.routing, 1.0 / network.fleet.effective_rates
+    leaves, away = _absences(network.fleet)
+    scv = scv + 2.0 * leaves * away**2 / (s * (1.0 + leaves * away))
     times = link_times(network.fleet)
     links = np.zeros(p.size) if times is None else p * times
     if network.server_rate is not None:
         counts, p = np.append(counts, 1), np.append(p, 1.0)
         s, scv = np.append(s, 1.0 / network.server_rate), np.append(scv, server_scv)
+        leaves, away = np.append(leaves, 0.0), np.append(away, 0.0)
     theta = float(network.fleet.counts @ links)
-    before, throughput, mean, full = _recursion(p, s, scv, counts, network.concurrency, theta)
+    before, throughput, mean, full = _recursion(
+        p, s, scv, counts, network.concurrency, theta, leaves, away
+    )
     k = network.fleet.classes
     served = network.server_rate is not None
     return Occupancy(
@@ -57,6 +69,14 @@ def approximate_occupancy(
     )
 
 
+def _absences(fleet: Fleet) -> tuple[FloatArray, FloatArray]:
+    """How often clients that are there leave, and how long they are then away."""
+    if fleet.mean_up is None or fleet.mean_down is None:
+        return np.zeros(fleet.classes), np.zeros(fleet.classes)
+    goes = fleet.mean_down > 0.0
+    return np.divide(1.0, fleet.mean_up, out=np.zeros(goes.size), where=goes), fleet.mean_down
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _recursion(
     p: FloatArray,
@@ -65,12 +85,15 @@ def _recursion(
     counts: IntArray,
     tasks: int,
     links: float,
+    leaves: FloatArray,
+    away: FloatArray,
 ) -> tuple[float, float, FloatArray, FloatArray]:
     """Throughput with one task fewer and with all, and mean tasks at stations likewise."""
     busiest = int(np.argmax(p * s))
     greatest = 1.0 / (p[busiest] * s[busiest])
     mean = np.zeros(p.size)
     full = np.zeros(p.size)
+    empty = np.ones(p.size)
     before = throughput = 0.0
     for number in range(1, tasks + 1):
         before = throughput
@@ -80,8 +103,19 @@ def _recursion(
             busy = before * p[j] * s[j]
             elsewhere = 1.0 - mean[j] / max(number - 1, 1)
             full[j] = p[j] * s[j] * (1.0 + mean[j] - elsewhere * busy * (1.0 - scv[j]) / 2.0)
+            if away[j] > 0.0:
+                # The rate of arrivals at an empty client; with one task, as if all were empty.
+                rate = (before if number > 1 else 1.0 / (links + np.sum(counts * p * s))) * p[j]
+                found_away = leaves[j] / (leaves[j] + 1.0 / away[j] + rate / max(empty[j], 1e-9))
+                full[j] += p[j] * empty[j] * found_away * away[j]
             work += counts[j] * full[j]
         throughput = min(number / work, greatest)
+        for j in range(p.size):
+            if away[j] > 0.0:
+                rate = throughput * p[j]
+                found_away = leaves[j] / (leaves[j] + 1.0 / away[j] + rate / max(empty[j], 1e-9))
+                # A client is not empty from when a task finds it so until its work is done.
+                empty[j] = max(1.0 - rate * s[j], 0.0) / (1.0 + rate * found_away * away[j])
         full *= throughput
         full[busiest] += (number - throughput * work) / counts[busiest]
     return before, throughput, mean, full

@@ -12,7 +12,7 @@ from sojourn.devices import DEVICES
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.figure import Figure, Series, View
 from sojourn.files import replacing
-from sojourn.fleetcolumns import OPTIONAL_COLUMNS, checked_column
+from sojourn.fleetcolumns import OPTIONAL_COLUMNS, check_availability, checked_column
 from sojourn.fleetfile import read_columns
 from sojourn.notebook import bar, table_html
 from sojourn.types import FloatArray, IntArray
@@ -35,7 +35,9 @@ class Fleet:
     update back; the powers (optional) are what a client draws while it computes, sends, receives
     and does not compute, for ``energy_per_round``. All have one entry per class, zero or more.
     ``law`` (optional) is the law of each class's service times in words, such as
-    ``"lognormal(sigma=0.5)"``, for simulations that are given none. ``extra`` (optional) is text of
+    ``"lognormal(sigma=0.5)"``, for analyses and simulations that are given none. ``mean_up`` and
+    ``mean_down`` (optional, together) are how long a client is there and then away, on average, both
+    exponential; 0 down means always there. What it works on waits meanwhile. ``extra`` (optional) is text of
     one's own by column, an entry per class, which is carried along and changes nothing.
 
     >>> fleet = Fleet([0.01, 0.1, 1.0], counts=[10, 10, 10])
@@ -53,6 +55,8 @@ class Fleet:
     power_downlink: FloatArray | None = None
     power_idle: FloatArray | None = None
     law: tuple[str, ...] | None = None
+    mean_up: FloatArray | None = None
+    mean_down: FloatArray | None = None
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __init__(
@@ -68,6 +72,8 @@ class Fleet:
         power_downlink: ArrayLike | None = None,
         power_idle: ArrayLike | None = None,
         law: Sequence[str] | None = None,
+        mean_up: ArrayLike | None = None,
+        mean_down: ArrayLike | None = None,
         extra: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         rates = positive_vector("service_rates", service_rates)
@@ -101,9 +107,11 @@ class Fleet:
         object.__setattr__(self, "service_rates", rates)
         object.__setattr__(self, "counts", whole)
         object.__setattr__(self, "names", None if names is None else tuple(map(str, names)))
-        columns = (downlink, uplink, power_compute, power_uplink, power_downlink, power_idle)
+        powers = (power_compute, power_uplink, power_downlink, power_idle)
+        columns = (downlink, uplink, *powers, mean_up, mean_down)
         for name, values in zip(OPTIONAL_COLUMNS, columns, strict=True):
             object.__setattr__(self, name, checked_column(name, values, rates.size))
+        check_availability(self.mean_up, self.mean_down)
 
     @property
     def size(self) -> int:
@@ -121,8 +129,32 @@ class Fleet:
         return float(self.counts @ self.service_rates)
 
     @property
+    def comes_and_goes(self) -> bool:
+        """Whether a client is away at times."""
+        return self.mean_down is not None and bool(self.mean_down.any())
+
+    @property
+    def availability(self) -> FloatArray:
+        """The share of the time that a client of each class is there, shape ``(k,)``.
+
+        >>> Fleet([1.0, 1.0], mean_up=[8.0, 0.0], mean_down=[16.0, 0.0]).availability.round(4).tolist()
+        [0.3333, 1.0]
+        """
+        if self.mean_up is None or self.mean_down is None:
+            return np.ones(self.classes)
+        there = np.where(self.mean_down > 0.0, self.mean_up, 1.0)
+        return np.asarray(there / (there + self.mean_down))
+
+    @property
+    def effective_rates(self) -> FloatArray:
+        r"""Tasks per unit of time of a client that always has one, :math:`a_i \mu_i`, away or not."""
+        if not self.comes_and_goes:
+            return self.service_rates
+        return self.availability * self.service_rates
+
+    @property
     def columns(self) -> dict[str, FloatArray]:
-        """The optional columns that the fleet has: times on links and powers, by name."""
+        """The optional columns that the fleet has: times on links, powers, availability."""
         present = {name: getattr(self, name) for name in OPTIONAL_COLUMNS}
         return {name: values for name, values in present.items() if values is not None}
 

@@ -84,8 +84,11 @@ class Network:
 
     @property
     def loads(self) -> FloatArray:
-        r""":math:`\rho_i = p_i / \mu_i`, the work that a routed task brings to a client."""
-        return self.routing / self.fleet.service_rates
+        r""":math:`\rho_i = p_i / \mu_i`, the work that a routed task brings to a client.
+
+        Where clients come and go, :math:`p_i/(a_i \mu_i)` with the time that the work waits.
+        """
+        return self.routing / self.fleet.effective_rates
 
     @property
     def client_routing(self) -> FloatArray:
@@ -157,7 +160,7 @@ class Network:
             )
         names, laws, counts, rates, routing, parents, optional = zip(*columns, strict=True)
         if len({tuple(given_columns) for given_columns in optional}) > 1:
-            raise InvalidFile(f"{given.where}: 'classes' must all have the same links and powers")
+            raise InvalidFile(f"{given.where}: 'classes' must all have the same columns")
         by_name: dict[str, Any] = {n: [row[n] for row in optional] for n in optional[0]}
         try:
             fleet = Fleet(

@@ -19,12 +19,14 @@ def uniform_routing(fleet: Fleet) -> FloatArray:
 def balanced_routing(fleet: Fleet) -> FloatArray:
     r"""Proportional to speed, :math:`p_i = \mu_i/|\mu|`: every client is equally loaded.
 
+    Speed counts the time that a client is away.
+
     Paper: section 3.2 ("simple routing strategies").
 
     >>> balanced_routing(Fleet([1.0, 4.0])).tolist()
     [0.2, 0.8]
     """
-    return _proportional_to(fleet, fleet.service_rates)
+    return _proportional_to(fleet, fleet.effective_rates)
 
 
 def square_root_routing(fleet: Fleet) -> FloatArray:
@@ -35,7 +37,7 @@ def square_root_routing(fleet: Fleet) -> FloatArray:
     >>> square_root_routing(Fleet([1.0, 4.0])).round(6).tolist()
     [0.333333, 0.666667]
     """
-    return _proportional_to(fleet, np.sqrt(fleet.service_rates))
+    return _proportional_to(fleet, np.sqrt(fleet.effective_rates))
 
 
 ROUTINGS = {

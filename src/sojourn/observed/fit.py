@@ -9,8 +9,8 @@ from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import gammaincc, gammaln, log_ndtr
 
 from sojourn.errors import InvalidInput
+from sojourn.laws import Law
 from sojourn.observed.log import Durations
-from sojourn.simulation.laws import Law
 from sojourn.types import FloatArray
 
 NEARLY_CONSTANT = 0.05

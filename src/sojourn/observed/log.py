@@ -1,6 +1,5 @@
 """Logs of tasks, every mistake told with its line."""
 
-import csv
 import json
 import math
 import os
@@ -10,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sojourn.errors import InvalidFile, UnknownName
+from sojourn.csvrows import Row, number_in, read_rows
+from sojourn.errors import InvalidFile
 from sojourn.types import FloatArray
 
 COLUMNS = ("device", "start", "end", "duration", "running")
@@ -45,32 +45,16 @@ def read_log(path: str | os.PathLike[str], *, now: float | None = None) -> dict[
     task at a time: intervals that overlap are refused, as are missing, negative and unreadable
     times, each with its line.
     """
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = [(line, row) for line, row in enumerate(csv.reader(file), 1) if any(row)]
-    except OSError as error:
-        raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidFile(f"{path}: not a CSV file in UTF-8 ({error})") from error
-    header = [field.strip() for field in rows[0][1]] if rows else []
-    for column in header:
-        if column not in COLUMNS:
-            raise InvalidFile(f"{path}: {UnknownName('column', column, COLUMNS)}")
-    by_interval = {"start", "end"} <= set(header)
-    if "device" not in header or by_interval == ("duration" in header):
+    lines = read_rows(path, COLUMNS, required=["device"])
+    columns = set(lines[0][1]) if lines else set()
+    by_interval = {"start", "end"} <= columns
+    if lines and by_interval == ("duration" in columns):
         raise InvalidFile(
             f"{path}: the first line must name a column device and either start and end or duration"
         )
-    lines = []
-    for line, row in rows[1:]:
-        if len(row) != len(header):
-            raise InvalidFile(
-                f"{path}, line {line}: {len(row)} fields where the first line has {len(header)}"
-            )
-        fields = {name: field.strip() for name, field in zip(header, row, strict=True)}
+    for where, fields in lines:
         if not fields["device"]:
-            raise InvalidFile(f"{path}, line {line}: the device is missing")
-        lines.append((f"{path}, line {line}", fields))
+            raise InvalidFile(f"{where}: the device is missing")
     if not lines:
         raise InvalidFile(f"{path}: no tasks: there is no line below the column names")
     return _by_interval(lines, now) if by_interval else _by_duration(lines)
@@ -102,26 +86,24 @@ def read_run(folder: str | os.PathLike[str]) -> dict[str, Durations]:
     return {client: Durations(np.array(times), np.zeros(0)) for client, times in seen.items()}
 
 
-def _by_duration(lines: list[tuple[str, dict[str, str]]]) -> dict[str, Durations]:
+def _by_duration(lines: list[Row]) -> dict[str, Durations]:
     found: dict[str, tuple[list[float], list[float]]] = {}
     for where, fields in lines:
         running = fields.get("running", "").lower()
         if running not in (*YES, *NO):
             raise InvalidFile(f"{where}: running must be yes or no; it is '{running}'")
-        duration = _number(fields["duration"], "duration", where)
+        duration = number_in(fields["duration"], "duration", where)
         _check_positive(duration, where)
         found.setdefault(fields["device"], ([], []))[running in YES].append(duration)
     return {device: Durations(np.array(a), np.array(b)) for device, (a, b) in found.items()}
 
 
-def _by_interval(
-    lines: list[tuple[str, dict[str, str]]], now: float | None
-) -> dict[str, Durations]:
+def _by_interval(lines: list[Row], now: float | None) -> dict[str, Durations]:
     tasks: dict[str, list[tuple[float, float | None, str]]] = {}
     latest = -math.inf
     for where, fields in lines:
-        start = _number(fields["start"], "start", where)
-        end = _number(fields["end"], "end", where) if fields["end"] else None
+        start = number_in(fields["start"], "start", where)
+        end = number_in(fields["end"], "end", where) if fields["end"] else None
         if end is not None:
             _check_positive(end - start, where)
         latest = max(latest, start if end is None else end)
@@ -142,18 +124,6 @@ def _by_interval(
         running = [present - start for start, end, _ in intervals if end is None]
         found[device] = Durations(np.array(finished), np.array([r for r in running if r > 0]))
     return found
-
-
-def _number(field: str, name: str, where: str) -> float:
-    if not field:
-        raise InvalidFile(f"{where}: the {name} is missing")
-    try:
-        value = float(field)
-    except ValueError:
-        raise InvalidFile(f"{where}: the {name} must be a number; it is '{field}'") from None
-    if not math.isfinite(value):
-        raise InvalidFile(f"{where}: the {name} must be finite; it is {field}")
-    return value
 
 
 def _check_positive(duration: float, where: str) -> None:

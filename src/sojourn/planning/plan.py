@@ -197,7 +197,7 @@ class Plan:
     def never_queue(self, concurrency: int | None = None) -> Prediction | None:
         """Theory's figures for never queueing, with as many tasks as the plan unless told.
 
-        ``None`` where links or a server take time, for which they are not known.
+        ``None`` where a server takes time, for which they are not known.
         """
         m = self.concurrency if concurrency is None else concurrency
         found = self._predict_policy(NeverQueue(), m, None, None)

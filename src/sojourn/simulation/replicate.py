@@ -46,7 +46,7 @@ def replicate(
     rounds, in ``scenario`` or one made of its parts by name (law, policy, start, work); without
     either it starts from a ``stationary`` draw if the policy is routed, else ``spread``. Its random stream is spawned from ``seed``, so the result does not depend on the number
     of ``workers`` (threads; the kernels release Python's lock). ``progress`` shows a bar on standard error;
-    by default only on a terminal. The gradient estimator is skipped above 200 classes.
+    by default only on a terminal. The gradient estimator is skipped above 200 classes and where tasks are lost.
 
     Cost: that of the simulations, and O(rounds k^2) for the gradient. Memory: 24 bytes per round and
     worker. Paper: Theorem 3.1, equation (7).
@@ -84,7 +84,9 @@ def replicate(
     check_resources(network, chosen, rounds=rounds, time=time, at_once=workers or _processors())
     routes, classes = chosen.policy.routes, network.fleet.classes
     powered = tells_time_spent(chosen) and any(name in network.fleet.columns for name in POWERS)
-    with_gradient = routes and classes <= MOST_CLASSES_FOR_GRADIENT
+    # The gradient is read from schedules that send one task per round; lost tasks are sent anew.
+    loses = chosen.offline == "lose" and chosen.has_calendar(network)
+    with_gradient = routes and classes <= MOST_CLASSES_FOR_GRADIENT and not loses
 
     def one(child: np.random.SeedSequence) -> _Summary:
         schedule = simulate(network, chosen, rounds=rounds, time=time, seed=child)

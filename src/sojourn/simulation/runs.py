@@ -53,12 +53,13 @@ def start_run(network: Network, scenario: Scenario, *, seed: Seed) -> Run:
     """A run at time 0, with the kernel that suits its law and policy."""
     scenario.check(network)
     policy = type(scenario.policy)
-    if network.has_stations:
+    if network.has_stations or scenario.has_calendar(network):
         if policy not in _COMPILED:
             raise InvalidInput(
                 f"links and a server that take time are simulated for the policies "
-                f"{', '.join(sorted(known.name for known in _COMPILED))}; for "
-                f"'{scenario.policy.name}' leave out downlink, uplink and server_rate"
+                f"{', '.join(sorted(known.name for known in _COMPILED))}, and so are clients that come "
+                f"and go or drift; for '{scenario.policy.name}' leave out downlink, uplink, server_rate, "
+                "mean_up and mean_down, hours and drift"
             )
         return StationRun(network, scenario, seed, code=_COMPILED[policy])
     if policy is Routed and scenario.is_exponential and not scenario.paired:

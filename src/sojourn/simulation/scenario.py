@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sojourn.dispatch import Policy, Routed, as_policy, policy_to_table
-from sojourn.errors import InvalidInput
-from sojourn.network import Network
-from sojourn.simulation.laws import (
+from sojourn.errors import InvalidInput, UnknownName
+from sojourn.laws import (
     Law,
     Laws,
     ServiceLaw,
@@ -19,7 +18,13 @@ from sojourn.simulation.laws import (
     fleet_laws,
     law_to_table,
 )
+from sojourn.network import Network
+from sojourn.simulation.calendars import Calendars, Drift, Hours, as_drift, as_hours
 from sojourn.simulation.starts import Start, start_name
+from sojourn.simulation.streams import Seed
+
+OFFLINE = ("wait", "lose")
+"""What becomes of the tasks of a client that goes away."""
 
 
 @dataclass(frozen=True, init=False)
@@ -35,6 +40,10 @@ class Scenario:
     laws of those times, exponential by default. In steady state the law of the links does not
     matter, only their means; that of the server does.
 
+    Clients come and go as the fleet's ``mean_up`` and ``mean_down`` say, and within ``hours``
+    (`Hours`); ``offline`` says whether what a client has when it goes waits for it, ``"wait"``, or is
+    lost and sent anew, ``"lose"``. ``drift`` (`Drift`) multiplies speeds as time goes by.
+
     >>> Scenario(law="lognormal", policy="never-queue")
     Scenario(lognormal(sigma=1) service, never-queue dispatch, spread start)
     """
@@ -46,6 +55,9 @@ class Scenario:
     paired: bool
     link_law: ServiceLaw = Law("exponential")
     server_law: ServiceLaw = Law("exponential")
+    offline: str = "wait"
+    hours: Hours | None = None
+    drift: Drift | None = None
 
     def __init__(
         self,
@@ -57,6 +69,9 @@ class Scenario:
         paired: bool = False,
         link_law: str | Mapping[str, Any] | ServiceLaw | None = None,
         server_law: str | Mapping[str, Any] | ServiceLaw | None = None,
+        offline: str = "wait",
+        hours: Any = None,
+        drift: Any = None,
     ) -> None:
         if not (isinstance(work, int | float | np.number) and math.isfinite(work) and work > 0):
             raise InvalidInput(f"work must be positive and finite; it is {work!r}")
@@ -75,6 +90,11 @@ class Scenario:
         object.__setattr__(self, "paired", bool(paired))
         object.__setattr__(self, "link_law", _one_law(link_law, "link_law"))
         object.__setattr__(self, "server_law", _one_law(server_law, "server_law"))
+        if offline not in OFFLINE:
+            raise UnknownName("way to be offline", offline, OFFLINE)
+        object.__setattr__(self, "offline", offline)
+        object.__setattr__(self, "hours", as_hours(hours))
+        object.__setattr__(self, "drift", as_drift(drift))
 
     @classmethod
     def of(cls, network: Network, **parts: Any) -> "Scenario":
@@ -97,6 +117,17 @@ class Scenario:
     def is_exponential(self) -> bool:
         """Whether the theory is about these service times, of the clients and of the server."""
         return all(law == Law("exponential") for law in (*self.laws, self.server_law))
+
+    def has_calendar(self, network: Network) -> bool:
+        """Whether clients are away at times, or change their speed."""
+        return network.fleet.comes_and_goes or self.hours is not None or self.drift is not None
+
+    def calendars(self, network: Network, seed: Seed) -> Calendars | None:
+        """When clients are there, and how fast; ``None`` if always, and always the same."""
+        if not self.has_calendar(network):
+            return None
+        loses = self.offline == "lose"
+        return Calendars(network, self.hours, self.drift, loses=loses, seed=seed)
 
     def check(self, network: Network) -> None:
         """Raise unless ``network`` can be simulated so."""
@@ -124,6 +155,9 @@ class Scenario:
             "work": self.work,
             "paired": self.paired,
             **{k: law_to_table(v) for k, v in stations.items() if v != Law("exponential")},
+            **({} if self.offline == "wait" else {"offline": self.offline}),
+            **({} if self.hours is None else {"hours": asdict(self.hours)}),
+            **({} if self.drift is None else {"drift": self.drift.steps}),
         }
 
     @classmethod
@@ -137,6 +171,9 @@ class Scenario:
             paired=table.get("paired", False),
             link_law=_one_law(table.get("link-law"), "link-law", folder),
             server_law=_one_law(table.get("server-law"), "server-law", folder),
+            offline=table.get("offline", "wait"),
+            hours=table.get("hours"),
+            drift=table.get("drift"),
         )
 
     def __repr__(self) -> str:

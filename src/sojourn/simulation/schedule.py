@@ -26,7 +26,7 @@ class Schedule:
     weights after that many rounds. ``pending_client`` and ``pending_dispatched`` are the tasks
     still in flight at the end. Who finishes when does not depend on the weights: one schedule serves
     every model, data set and server rule. ``spent`` is the time spent in every stage where tasks
-    travel (see `sojourn.simulation.stations`); `sojourn.simulation.activity.time_spent` reads it.
+    travel (see `sojourn.simulation.journeys`); `sojourn.simulation.activity.time_spent` reads it.
 
     >>> from sojourn.network import built_in_fleet, uniform_routing
     >>> from sojourn.simulation.simulate import simulate
@@ -85,8 +85,8 @@ class Schedule:
 
         The task that has just completed is not counted, so the average estimates :math:`E[X_i]`
         (with links and server :math:`E[D_i]`: tasks of the client, wherever they are) and, unless the
-        policy waits for cohorts or stops tasks, sums to ``m - 1`` exactly. Tasks in
-        flight at both ends count for the rounds they saw; tasks that were stopped do not count.
+        policy waits for cohorts or stops tasks, or tasks are lost, sums to ``m - 1`` exactly. Tasks in
+        flight at both ends count for the rounds they saw; tasks that were stopped or lost do not count.
         Cost: O(rounds). Paper: Proposition 1 and equation (6), :math:`E[D_i] = E[X_i]`.
         """
         self._check_warm_up(warm_up)

@@ -5,8 +5,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.network import Network
+from sojourn.simulation.journeys import DOWNLINK, SERVER, SERVICE, UPLINK
 from sojourn.simulation.stationary import stationary_state, stationary_whereabouts
-from sojourn.simulation.stations import DOWNLINK, SERVER, SERVICE, UPLINK
 from sojourn.types import IntArray
 
 STARTS = ("spread", "stationary")

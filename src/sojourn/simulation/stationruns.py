@@ -1,13 +1,14 @@
-"""A simulation in progress of a network whose tasks travel, or queue at the server."""
+"""A simulation in progress of a network whose tasks travel, or queue at the server, or wait for clients."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sojourn.dispatch import NeverQueue, Shuffled, Synchronous
+from sojourn.laws import ServiceLaw
 from sojourn.network import Network
-from sojourn.simulation import events, stations
+from sojourn.simulation import events, journeys, stations
+from sojourn.simulation.calendars import no_calendar
 from sojourn.simulation.draws import no_turns, routed_stream, shuffled_stream, turns, until_full
-from sojourn.simulation.laws import ServiceLaw
 from sojourn.simulation.queues import empty_queues
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.starts import first_journeys
@@ -25,11 +26,15 @@ class StationRun:
         n, m = network.size, policy.in_flight(network)
         cohorts = isinstance(policy, Synchronous)
         self._code = code
-        self._needed = max(2, m) if cohorts else 2
+        self._calendars = scenario.calendars(network, seed)
+        self._calendar = no_calendar() if self._calendars is None else self._calendars.following()
+        loses = bool(self._calendar.loses[0])
+        self._sends = m if loses else 1
+        self._needed = max(2, m) + 2 * loses if cohorts or loses else 2
         self._queues = empty_queues(n + 1, m)
-        self._journeys = stations.no_journeys(n, m)
+        self._journeys = journeys.no_journeys(n, m)
         self._heap = events.empty_heap(m)
-        self._units = _StationUnits(network, scenario, seed, least=self._needed)
+        self._units = _StationUnits(network, scenario, seed, least=self._needed, loses=loses)
         self._choices = Stream(choosing.random, block=max(BLOCK, m))
         shuffled = isinstance(policy, Shuffled)
         self._targets = (shuffled_stream if shuffled else routed_stream)(network, dispatch)
@@ -41,11 +46,11 @@ class StationRun:
         if shuffled and scenario.start == "spread":
             clients = self._targets.take(m).astype(np.int64)
             travels = self._units.scale[n + clients] > 0.0
-            stages = np.where(travels, stations.DOWNLINK, stations.SERVICE).astype(np.uint8)
+            stages = np.where(travels, journeys.DOWNLINK, journeys.SERVICE).astype(np.uint8)
         placed = 0
         while placed < m:
             self._units.refill()
-            state = self._queues, self._journeys, self._heap, self._units.times
+            state = self._queues, self._journeys, self._calendar, self._heap, self._units.times
             placed = stations.place(*state, clients, stages, placed)
         idle = np.setdiff1d(self._pool, clients.astype(np.uint32))
         if self._turns.interval.size:
@@ -64,13 +69,15 @@ class StationRun:
     ) -> tuple[int, bool]:
         def further(start: int) -> tuple[int, bool]:
             self._units.refill()
-            self._targets.ensure(1)
+            self._turn_the_page()
+            self._targets.ensure(self._sends)
             self._choices.ensure(self._needed)
             cursor = np.array([self._targets.used, self._choices.used])
             more, ended = stations.advance(
                 self._code,
                 self._queues,
                 self._journeys,
+                self._calendar,
                 self._heap,
                 self._units.times,
                 self._pool,
@@ -89,18 +96,26 @@ class StationRun:
 
         return until_full(client.size, further)
 
+    def _turn_the_page(self) -> None:
+        """Have the window of the calendar that the next thing to happen is in."""
+        while self._heap.state[0] and self._heap.when[0] >= self._calendar.end[0]:
+            assert self._calendars is not None
+            self._calendar = self._calendars.following()
+
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
-        return stations.under_way(self._queues, self._journeys)
+        return journeys.under_way(self._queues, self._journeys)
 
     def spent(self, now: float) -> FloatArray:
-        """Time spent in every stage until ``now``: see `sojourn.simulation.stations`."""
-        return stations.spent_until(self._journeys, self._heap, now)
+        """Time spent in every stage until ``now``: see `sojourn.simulation.journeys`."""
+        return journeys.spent_until(self._journeys, self._heap, now)
 
 
 class _StationUnits(Units):
     """Times of service as in every run, then those of downlinks, uplinks and the server."""
 
-    def __init__(self, network: Network, scenario: Scenario, seed: Seed, *, least: int) -> None:
+    def __init__(
+        self, network: Network, scenario: Scenario, seed: Seed, *, least: int, loses: bool
+    ) -> None:
         own, n, fleet = scenario.paired, network.size, network.fleet
         super().__init__(
             network,
@@ -108,7 +123,7 @@ class _StationUnits(Units):
             work=scenario.work,
             own=own,
             block=max(BLOCK, least),
-            least=2 if own else least,
+            least=2 if own and not loses else least,
             seed=seed,
         )
         rows = self.row.max() + 1

@@ -1,18 +1,16 @@
-"""The compiled kernel for networks in which tasks travel, and updates wait at the server.
+"""The compiled kernel for networks in which tasks travel, updates wait at the server, clients go away.
 
-A task goes down a client's link, is served there first in, first out, comes back up the link and
-queues at the server, first in, first out; then the round counts and the next task goes out. Stages
-that take no time are passed through at the same instant and use no random number. Every task on a
-link, the first of each queue and no other has one entry in the heap of `sojourn.simulation.events`.
-Cost: O(log m) per stage.
+A task makes its journey (`sojourn.simulation.journeys`); then the round counts and the next task goes
+out. While a client is away, its tasks wait; or, if the calendar says so, all tasks that it has when it
+goes are lost, and as many are sent anew, as the policy says. Tasks sent to a client that is away wait
+there either way. Cost: O(log m) per stage.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from sojourn.simulation.calendars import Calendar
 from sojourn.simulation.events import (
     NEVER_QUEUE,
     ROUTED,
@@ -20,44 +18,31 @@ from sojourn.simulation.events import (
     Heap,
     Times,
     Turns,
-    duration,
     furthest_behind,
     pop,
-    push,
-    short_of,
+)
+from sojourn.simulation.journeys import (
+    DONE,
+    DOWNLINK,
+    SERVER,
+    SERVICE,
+    UPLINK,
+    Journeys,
+    enter,
+    leave,
+    send,
+    speed_at,
+    work_on,
 )
 from sojourn.simulation.queues import Queues
 from sojourn.types import FloatArray, IntArray
-
-SERVICE, DOWNLINK, UPLINK, SERVER, DONE = 0, 1, 2, 3, 4
-"""Where a task is. Stage s of client i has the number s n + i among times; the server 3 n."""
-
-
-class Journeys(NamedTuple):
-    """Where tasks are: ``client[s]`` and ``stage[s]`` of the task in slot s.
-
-    ``spent`` is the time spent in every stage, shape ``(3 n + 1,)``, for those begun so far, each in
-    full. The queue of the server is the one after those of the clients.
-    """
-
-    client: NDArray[np.uint32]
-    stage: NDArray[np.uint8]
-    spent: FloatArray
-
-
-def no_journeys(clients: int, tasks: int) -> Journeys:
-    """No task anywhere yet, and room for ``tasks``."""
-    return Journeys(
-        np.zeros(tasks + 1, dtype=np.uint32),
-        np.full(tasks + 1, DONE, dtype=np.uint8),
-        np.zeros(3 * clients + 1),
-    )
 
 
 @njit(cache=True, nogil=True)
 def place(
     queues: Queues,
     journeys: Journeys,
+    calendar: Calendar,
     heap: Heap,
     times: Times,
     clients: IntArray,
@@ -70,7 +55,7 @@ def place(
     """
     for slot in range(begin, clients.size):
         journeys.client[slot] = clients[slot]
-        if _enter(queues, journeys, heap, times, slot, stages[slot], 0.0):
+        if enter(queues, journeys, calendar, heap, times, slot, stages[slot], 0.0):
             return slot + 1
     return int(clients.size)
 
@@ -80,6 +65,7 @@ def advance(
     policy: int,
     queues: Queues,
     journeys: Journeys,
+    calendar: Calendar,
     heap: Heap,
     times: Times,
     pool: NDArray[np.uint32],
@@ -101,6 +87,8 @@ def advance(
     written = 0
     ended = short = False
     tasks = queues.following.size - 1
+    # As many tasks may be sent at once: when a client goes away with all it has.
+    sends = tasks if calendar.loses[0] else 1
     clients = queues.ends.shape[0] - 1
     has_server = times.scale[3 * clients] > 0.0
     while written < client_out.size and not short:
@@ -112,27 +100,56 @@ def advance(
                 chosen = slot + np.int64(choices[cursor[1]] * (pool.size - slot))
                 cursor[1] += 1
                 pool[slot], pool[chosen] = pool[chosen], pool[slot]
-                short |= _send(queues, journeys, heap, times, slot, pool[slot], done + written, now)
+                short |= send(
+                    queues, journeys, calendar, heap, times, slot, pool[slot], done + written, now
+                )
             continue
-        if cursor[0] >= targets.size or cursor[1] >= choices.size:
+        if cursor[0] + sends > targets.size or cursor[1] + sends > choices.size:
             break
         now = heap.when[0]
         if now > limit:
             ended = True
             break
+        if now >= calendar.end[0]:
+            break
         slot = int(heap.who[0])
-        client = journeys.client[slot]
+        client = int(journeys.client[slot])
         stage = journeys.stage[slot]
         pop(heap)
-        short |= _leave(queues, journeys, heap, times, slot, now)
+        if stage == SERVICE and journeys.left[slot] >= 0.0:
+            if (
+                calendar.loses[0]
+                and journeys.works[slot]
+                and speed_at(calendar, client, now) == 0.0
+            ):
+                short |= _lose(
+                    policy,
+                    queues,
+                    journeys,
+                    calendar,
+                    heap,
+                    times,
+                    pool,
+                    turns,
+                    targets,
+                    choices,
+                    cursor,
+                    client,
+                    done + written,
+                    now,
+                )
+            else:
+                work_on(journeys, calendar, heap, slot, journeys.left[slot], now)
+            continue
+        short |= leave(queues, journeys, calendar, heap, times, slot, now)
         if stage == DOWNLINK:
-            short |= _enter(queues, journeys, heap, times, slot, SERVICE, now)
+            short |= enter(queues, journeys, calendar, heap, times, slot, SERVICE, now)
             continue
         if stage == SERVICE and times.scale[UPLINK * clients + client] > 0.0:
-            short |= _enter(queues, journeys, heap, times, slot, UPLINK, now)
+            short |= enter(queues, journeys, calendar, heap, times, slot, UPLINK, now)
             continue
         if stage != SERVER and has_server:
-            short |= _enter(queues, journeys, heap, times, slot, SERVER, now)
+            short |= enter(queues, journeys, calendar, heap, times, slot, SERVER, now)
             continue
 
         client_out[written] = client
@@ -143,114 +160,69 @@ def advance(
         if policy == SYNCHRONOUS:
             heap.clock[0] = now
             continue
-        idle = heap.state[2]
-        if policy == ROUTED:
-            target = targets[cursor[0]]
-            cursor[0] += 1
-        elif policy == NEVER_QUEUE:
-            target = np.uint32(furthest_behind(pool, idle, turns, client))
-            turns.sent[target] += 1
-        else:
-            pool[idle] = client
-            chosen = np.int64(choices[cursor[1]] * (idle + 1))
-            cursor[1] += 1
-            target = pool[chosen]
-            pool[chosen] = pool[idle]
-        short |= _send(queues, journeys, heap, times, slot, target, done + written, now)
+        target = _next_client(policy, pool, heap.state[2], turns, targets, choices, cursor, client)
+        short |= send(queues, journeys, calendar, heap, times, slot, target, done + written, now)
     return written, ended
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _send(
+def _next_client(
+    policy: int,
+    pool: NDArray[np.uint32],
+    idle: int,
+    turns: Turns,
+    targets: NDArray[np.uint32],
+    choices: FloatArray,
+    cursor: IntArray,
+    client: int,
+) -> int:
+    """Who gets the next task, when ``client`` is rid of one."""
+    if policy == ROUTED:
+        target = int(targets[cursor[0]])
+        cursor[0] += 1
+    elif policy == NEVER_QUEUE:
+        target = furthest_behind(pool, idle, turns, client)
+        turns.sent[target] += 1
+    else:
+        pool[idle] = client
+        chosen = np.int64(choices[cursor[1]] * (idle + 1))
+        cursor[1] += 1
+        target = int(pool[chosen])
+        pool[chosen] = pool[idle]
+    return target
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _lose(
+    policy: int,
     queues: Queues,
     journeys: Journeys,
+    calendar: Calendar,
     heap: Heap,
     times: Times,
-    slot: int,
+    pool: NDArray[np.uint32],
+    turns: Turns,
+    targets: NDArray[np.uint32],
+    choices: FloatArray,
+    cursor: IntArray,
     client: int,
     done: int,
     now: float,
 ) -> bool:
-    """A new task in ``slot`` sets out; whether numbers have to be refilled."""
-    journeys.client[slot] = client
-    queues.sent[slot] = done
-    travels = times.scale[DOWNLINK * (queues.ends.shape[0] - 1) + client] > 0.0
-    first = DOWNLINK if travels else SERVICE
-    return _enter(queues, journeys, heap, times, slot, first, now)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _enter(
-    queues: Queues,
-    journeys: Journeys,
-    heap: Heap,
-    times: Times,
-    slot: int,
-    stage: int,
-    now: float,
-) -> bool:
+    """``client`` has gone with its tasks: as many are sent, those of a cohort to it again."""
     nobody = queues.following.size - 1
-    journeys.stage[slot] = stage
-    queues.following[slot] = nobody
-    if stage in (DOWNLINK, UPLINK):
-        return _begin(journeys, heap, times, slot, now)
-    queue = queues.ends.shape[0] - 1 if stage == SERVER else np.int64(journeys.client[slot])
-    alone = queues.ends[queue, 0] == nobody
-    if alone:
-        queues.ends[queue, 0] = slot
-    else:
-        queues.following[queues.ends[queue, 1]] = slot
-    queues.ends[queue, 1] = slot
-    return _begin(journeys, heap, times, slot, now) if alone else False
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _leave(
-    queues: Queues, journeys: Journeys, heap: Heap, times: Times, slot: int, now: float
-) -> bool:
-    """The task in ``slot`` has ended its stage: the next of its queue, if there is one, begins."""
-    stage = journeys.stage[slot]
-    if stage != SERVICE and stage != SERVER:
-        return False
-    successor = queues.following[slot]
-    queue = queues.ends.shape[0] - 1 if stage == SERVER else np.int64(journeys.client[slot])
-    queues.ends[queue, 0] = successor
-    if successor == queues.following.size - 1:
-        return False
-    return _begin(journeys, heap, times, successor, now)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _begin(journeys: Journeys, heap: Heap, times: Times, slot: int, now: float) -> bool:
-    """The stage of the task in ``slot`` begins; whether numbers have to be refilled."""
-    number = _number(journeys, slot)
-    takes = duration(times, number)
-    journeys.spent[number] += takes
-    push(heap, now + takes, slot)
-    return short_of(times, number)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _number(journeys: Journeys, slot: int) -> int:
-    """The number of the stage that the task in ``slot`` is in."""
-    clients = (journeys.spent.size - 1) // 3
-    stage = np.int64(journeys.stage[slot])
-    if stage == SERVER:
-        return 3 * clients
-    return int(stage * clients + np.int64(journeys.client[slot]))
-
-
-@njit(cache=True, nogil=True)
-def spent_until(journeys: Journeys, heap: Heap, now: float) -> FloatArray:
-    """The time spent in every stage until ``now``, shape ``(3 n + 1,)``."""
-    spent = journeys.spent.copy()
-    for place in range(heap.state[0]):
-        spent[_number(journeys, heap.who[place])] -= heap.when[place] - now
-    return spent
-
-
-def under_way(queues: Queues, journeys: Journeys) -> tuple[NDArray[np.int32], IntArray]:
-    """The client and the dispatch round of every task that has not completed, by client."""
-    slots = np.flatnonzero(journeys.stage[:-1] != DONE)
-    order = np.lexsort((queues.sent[slots], journeys.client[slots]))
-    return journeys.client[slots][order].astype(np.int32), queues.sent[slots][order]
+    slot = int(queues.ends[client, 0])
+    queues.ends[client, 0] = nobody
+    short = False
+    while slot != nobody:
+        following = int(queues.following[slot])
+        target = client
+        if policy != SYNCHRONOUS:
+            if policy == NEVER_QUEUE:
+                turns.sent[client] -= 1
+            target = _next_client(
+                policy, pool, heap.state[2], turns, targets, choices, cursor, client
+            )
+        short |= send(queues, journeys, calendar, heap, times, slot, target, done, now)
+        slot = following
+    return short

@@ -174,7 +174,7 @@ def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidFile(f"{path / _SETTINGS}: the entry {error} is missing or wrong") from error
     if any(arrays[name].shape != (rounds,) for name in _GROWING):
         raise InvalidFile(f"{folder}: the arrays do not have the {rounds} rounds it should have")
-    if network.has_stations:
+    if network.has_stations or scenario.has_calendar(network):
         arrays["spent"] = _mapped(path / "spent.npy", "time")
     return {**arrays, "network": network, "scenario": scenario, "seed": seed, "horizon": horizon}
 

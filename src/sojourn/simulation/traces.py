@@ -1,8 +1,5 @@
 """Observed service times from a CSV file, as a service-time law."""
 
-import csv
-import io
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName
-from sojourn.files import read_text
+from sojourn.csvrows import class_in, number_in, read_rows
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.laws import Laws, ServiceLaw, Trace, as_laws
 from sojourn.network import Fleet
-from sojourn.simulation.laws import Laws, ServiceLaw, Trace, as_laws
 from sojourn.types import FloatArray
 
 
@@ -58,26 +55,12 @@ def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
     `trace_fleet` takes the speeds from the trace. A missing, negative or unreadable duration
     raises ``InvalidFile`` with its line.
     """
-    try:
-        lines = csv.reader(io.StringIO(read_text(path), newline=""))
-        rows = [(number, row) for number, row in enumerate(lines, 1) if any(row)]
-    except csv.Error as error:
-        raise InvalidFile(f"{path}: not a CSV file ({error})") from error
-    header = [field.strip() for field in rows[0][1]] if rows else []
-    for column in header:
-        if column not in ("class", "duration"):
-            raise InvalidFile(f"{path}: {UnknownName('column', column, ['class', 'duration'])}")
-    if "duration" not in header:
-        raise InvalidFile(f"{path}: there is no column duration in the first line")
-    by_class = "class" in header
+    rows = read_rows(path, ("class", "duration"), required=["duration"])
+    by_class = bool(rows) and "class" in rows[0][1]
     labels = [fleet.label(k) for k in range(fleet.classes)]
     observed: list[list[float]] = [[] for _ in labels] if by_class else [[]]
-    for number, row in rows[1:]:
-        where = f"{path}, line {number}"
-        if len(row) != len(header):
-            raise InvalidFile(f"{where}: {len(row)} fields where the first line has {len(header)}")
-        fields = {name: field.strip() for name, field in zip(header, row, strict=True)}
-        k = _class_index(fields["class"], labels, where) if by_class else 0
+    for where, fields in rows:
+        k = class_in(fields["class"], labels, where) if by_class else 0
         observed[k].append(_duration(fields["duration"], where))
     for k, durations in enumerate(observed):
         if not durations:
@@ -112,23 +95,10 @@ def _means(fleet: Fleet, laws: Sequence[Trace]) -> FloatArray:
     return np.broadcast_to([law.mean for law in laws], (fleet.classes,))
 
 
-def _class_index(field: str, labels: list[str], where: str) -> int:
-    if field in labels:
-        return labels.index(field)
-    if field.isdecimal() and len(field) < 19 and 1 <= int(field) <= len(labels):
-        return int(field) - 1
-    raise InvalidFile(f"{where}: {UnknownName('class', field, labels)}")
-
-
 def _duration(field: str, where: str) -> float:
-    if not field:
-        raise InvalidFile(f"{where}: the duration is missing")
-    try:
-        value = float(field)
-    except ValueError:
-        raise InvalidFile(f"{where}: the duration must be a number; it is '{field}'") from None
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidFile(f"{where}: the duration must be positive and finite; it is {value:g}")
+    value = number_in(field, "duration", where)
+    if value <= 0:
+        raise InvalidFile(f"{where}: the duration must be positive; it is {value:g}")
     if not SHORTEST <= value <= LONGEST:
         raise InvalidFile(
             f"{where}: the duration must lie between {SHORTEST:g} and {LONGEST:g}; it is {value:g}"

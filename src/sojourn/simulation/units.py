@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sojourn.laws import ServiceLaw
 from sojourn.network import Network
 from sojourn.simulation.events import Times
-from sojourn.simulation.laws import ServiceLaw
 from sojourn.simulation.streams import Seed, generators, substreams
 from sojourn.types import FloatArray, IntArray
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from sojourn.simulation.laws import ServiceLaw, as_laws, law_to_table
+from sojourn.laws import ServiceLaw, as_laws, law_to_table
 from sojourn.testing.requirement import require
 
 SAMPLES = 200_000
@@ -19,7 +19,7 @@ def check_law_conforms(law: ServiceLaw, *, seed: int = 1) -> None:
     Its mean must be 1 within four standard errors of 200 000 samples. That of a law whose variance
     is infinite has no standard error, and cannot be told from another so.
 
-    >>> from sojourn.simulation.laws import Law
+    >>> from sojourn.laws import Law
     >>> check_law_conforms(Law("weibull", shape=2.0))
     """
     require(isinstance(law, ServiceLaw), "a law must have a name and a method 'sample'")

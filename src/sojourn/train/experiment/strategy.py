@@ -14,10 +14,10 @@ from sojourn.config import Table
 from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.extensions import modules_of
+from sojourn.laws import ServiceLaw, fleet_laws
 from sojourn.network import ROUTINGS, Fleet, Network, named_routing
 from sojourn.planning import Plan
 from sojourn.rules import Rule, check_rule, rule_from_table, rule_to_table
-from sojourn.simulation.laws import ServiceLaw, fleet_laws
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
 from sojourn.simulation.traces import read_laws

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.laws import LAW_NAMES, Law
 from sojourn.network import Fleet, Network
-from sojourn.simulation.laws import LAW_NAMES, Law
 from sojourn.simulation.simulate import simulate
 from sojourn.simulation.traces import read_trace
 
