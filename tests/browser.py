@@ -65,3 +65,19 @@ READABLE = """() => {
   return faint;
 }"""
 """Texts whose contrast with what is behind them is too small: 4.5, and 3 in figures (WCAG 2.2 AA)."""
+
+
+def printed_whole(page: Any) -> list[str]:
+    """What a dark page has beyond the edge of paper, after checking that it is printed on white."""
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 688, "height": 900})
+    page.evaluate("dispatchEvent(new Event('resize'))")
+    page.wait_for_timeout(400)
+    white = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert white == "rgb(255, 255, 255)"
+    found: list[str] = page.evaluate(
+        "[...document.querySelectorAll('.card, .tiles div, table, svg, h1, p')]"
+        ".filter(e => e.getClientRects().length && e.getBoundingClientRect().right > 689)"
+        ".map(e => e.outerHTML.slice(0, 80))"
+    )
+    return found

@@ -239,8 +239,11 @@ class History:
                     file.write(json.dumps(row, allow_nan=False) + "\n")
 
     @staticmethod
-    def read(path: str | os.PathLike[str]) -> list["History"]:
+    def read(path: str | os.PathLike[str], *, partial: bool = False) -> list["History"]:
         """The runs in a file written by `write`, in the order they first appear.
+
+        With ``partial`` a last line that is not whole, as in a file that somebody is writing, is left
+        out.
 
         Provenance and weights are not in the file; the folder of a run keeps the provenance in
         ``summary.json``.
@@ -250,7 +253,12 @@ class History:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
-            row = _parse_row(line, f"{path}, line {number}")
+            try:
+                row = _parse_row(line, f"{path}, line {number}")
+            except InvalidFile:
+                if partial and number == len(lines):
+                    break
+                raise
             runs.setdefault(tuple(row[name] for name in _LABELS), []).append(row)
         return [_history_of(rows) for rows in runs.values()]
 

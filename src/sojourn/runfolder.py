@@ -13,6 +13,7 @@
     tune.json         of a tuning: its answer, the race, what it cost
     weights.npy       the final weights of a deployment, one flat vector
     weights.safetensors   the same as a ``state_dict``
+    status.json, tasks.jsonl, events.log   of a deployment: how it stands, its updates, what happened
 """
 
 import json
@@ -90,6 +91,21 @@ class RunFolder:
     def tuning_path(self) -> Path:
         """What a tuning answered."""
         return self.path / "tune.json"
+
+    @property
+    def status_path(self) -> Path:
+        """How a deployment stands now."""
+        return self.path / "status.json"
+
+    @property
+    def tasks_path(self) -> Path:
+        """Every update that came to a deployment, a line each."""
+        return self.path / "tasks.jsonl"
+
+    @property
+    def events_path(self) -> Path:
+        """What went wrong or changed in a deployment, a line each."""
+        return self.path / "events.log"
 
     @property
     def cells(self) -> Path:

@@ -19,6 +19,7 @@ from sojourn.network import Fleet, Network
 from sojourn.rules import GeneralizedAsyncSGD
 from sojourn.simulation.simulate import simulate
 from sojourn.train.replay.replay import replay
+from tests.browser import CHROMIUM, browser
 from tests.deploy import digits_task
 from tests.deploy.flower_sessions import (
     LEARNING_RATE,
@@ -31,7 +32,10 @@ from tests.deploy.flower_sessions import (
     status_of,
     tasks_of,
 )
+from tests.live.test_explore_page import Page
+from tests.live.test_watch_page import watching
 
+__all__ = ["browser"]
 pytestmark = [
     pytest.mark.flower,
     pytest.mark.xdist_group("flower"),
@@ -218,6 +222,28 @@ def kept_tasks(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_a_run_is_watched_to_its_end_without_a_reload(
+    session: Session, browser: Any, tmp_path: Path
+) -> None:
+    run = tmp_path / "watched"
+    run.mkdir()
+    session.submit(run, 25, concurrency=CONCURRENCY)
+    with watching(run) as address:
+        made = Page(browser, address)
+        made.page.set_default_timeout(600_000)
+        made.page.evaluate("window.notReloaded = true")
+        made.until("/ of 25 updates: running/.test(document.getElementById('title').innerText)")
+        made.until("document.querySelectorAll('#clients tbody tr').length === 3")
+        session.wait_until_finished(run)
+        made.page.wait_for_selector("body[data-state=finished]")
+        assert made.page.evaluate("window.notReloaded") is True
+        used = made.page.locator("#clients tbody tr td:nth-child(4)").all_inner_texts()
+        assert sum(map(int, used)) == 25
+        made.close()
+
+
 def test_nobody_queues_and_duty_cycles_follow_a_slowdown(tmp_path: Path, say: Say) -> None:
     """Two tasks for three clients alike; then one of them takes ten times as long.
 

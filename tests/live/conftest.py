@@ -1,10 +1,12 @@
 """A server of the explorer in this process, and a way to ask it as its page does."""
 
 import json
+import sys
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from sojourn.live.explorer import Explorer
 from sojourn.live.server import TOKEN_HEADER, LocalServer
 from sojourn.network import built_in_fleet
+from tests.tuning.test_tune import EXPERIMENT, PROBLEM
 
 Ask = Callable[..., tuple[int, Any]]
 
@@ -56,3 +59,16 @@ def server(explorer: Explorer) -> Iterator[LocalServer]:
 @pytest.fixture(scope="module")
 def ask(server: LocalServer) -> Ask:
     return asking(server.address, server.token)
+
+
+def write_race(folder: Path) -> Path:
+    """An experiment of two strategies at two learning rates, small enough to be raced in a test."""
+    (folder / "blobs.py").write_text(PROBLEM)
+    (folder / "fleet.csv").write_text("service_rate,count\n0.1,3\n1,3\n")
+    (folder / "own.toml").write_text(
+        EXPERIMENT
+        + 'learning-rate = [0.05, 0.2]\n[[strategy]]\nname = "busy"\nrule = "async-sgd"\n'
+        + 'policy = "never-queue"\n[[strategy]]\nname = "routed"\nrouting = "uniform"\n'
+    )
+    sys.modules.pop("blobs", None)
+    return folder / "own.toml"

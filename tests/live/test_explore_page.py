@@ -10,7 +10,7 @@ import pytest
 import sojourn as sj
 from sojourn.live.explorer import Explorer
 from sojourn.live.server import LocalServer
-from tests.browser import READABLE, browser, kept, needs_chromium
+from tests.browser import READABLE, browser, kept, needs_chromium, printed_whole
 
 __all__ = ["browser"]
 pytestmark = needs_chromium
@@ -80,6 +80,13 @@ def test_nothing_overflows_is_cut_or_faint(
     page.screenshot(path=str(shot), full_page=True)
     made.close()
     assert shot.stat().st_size > 20_000
+
+
+def test_it_is_printed_on_white_and_whole(browser: Any, server: LocalServer) -> None:
+    made = Page(browser, f"{server.address}#pin=m%3D7", color_scheme="dark")
+    made.page.wait_for_selector("#compared[data-rows='2']")
+    assert printed_whole(made.page) == []
+    made.close()
 
 
 def test_every_slider_and_choice_changes_what_is_shown(opened: Page) -> None:

@@ -209,9 +209,10 @@ def test_a_fleet_of_many_speeds_is_grouped_and_says_so() -> None:
     assert view["command"]["needs"] == ["fleet.csv"], "the grouped fleet is not the one named"
 
 
-def test_links_have_no_theory_of_never_queueing_and_get_a_routing() -> None:
-    fleet = sj.Fleet([0.1, 1.0], counts=[2, 3], uplink=[1.0, 0.5])
+@pytest.mark.parametrize("uplink", [[1.0, 0.5], [30.0, 20.0]])
+def test_with_links_whatever_has_less_noise_is_recommended(uplink: list[float]) -> None:
+    fleet = sj.Fleet([0.1, 1.0], counts=[2, 3], uplink=uplink)
     explorer = Explorer(fleet, "fleet.csv")
-    assert explorer.advice({})["use"]["dispatch"] == "planned"
-    with pytest.raises(sj.InvalidInput, match="no theory is known"):
-        explorer.view({"dispatch": "never-queue"})
+    found = explorer.advice({})["summary"]["noise_rate"]
+    never = sj.analyze(sj.Network(fleet, sj.uniform_routing(fleet), 5), "never-queue")
+    assert found == min(never.noise_rate, sj.plan(fleet, sj.NoiseRate()).value)

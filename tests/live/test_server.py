@@ -13,7 +13,7 @@ from tests.live.conftest import Ask, asking
 def test_the_page_is_served_to_who_has_the_address(server: LocalServer) -> None:
     with urllib.request.urlopen(server.address, timeout=30) as reply:
         text, headers = reply.read().decode(), reply.headers
-    assert "Sojourn explorer" in text
+    assert "<title>Sojourn explore</title>" in text
     assert "/*" + "nonce" not in text
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy

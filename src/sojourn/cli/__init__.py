@@ -49,6 +49,7 @@ from sojourn.cli import (  # noqa: E402  the commands register themselves on `ap
     simulate,
     train,
     tune,
+    watch,
 )
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "simulate",
     "train",
     "tune",
+    "watch",
 ]
 
 

@@ -56,3 +56,8 @@ ServerRateOption = Annotated[
         "are there and away, mean_up and mean_down."
     ),
 ]
+
+OpenOption = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
+PortOption = Annotated[
+    int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1; 0 takes a free port.")
+]

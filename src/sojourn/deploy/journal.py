@@ -72,15 +72,15 @@ class Journal:
         self.elapsed_before = self._go_back() if resume else 0.0
         folder.mkdir(parents=True, exist_ok=True)
         mode = "a" if resume else "w"
-        self._events = (folder / "events.log").open(mode, encoding="utf-8")
-        self._tasks = (folder / "tasks.jsonl").open(mode, encoding="utf-8")
+        self._events = RunFolder(folder).events_path.open(mode, encoding="utf-8")
+        self._tasks = RunFolder(folder).tasks_path.open(mode, encoding="utf-8")
 
     def _go_back(self) -> float:
         """Go back to the checkpoint: the seconds that had elapsed by then."""
         extra = restore_checkpoint(self.folder / "checkpoint.npz", self.dispatcher)
         self.rows = extra["rows"]
         self._staleness, self._losses = extra["staleness"], extra["losses"]
-        path = self.folder / "tasks.jsonl"
+        path = RunFolder(self.folder).tasks_path
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         with replacing(path) as temporary:
             temporary.write_text(
@@ -219,6 +219,7 @@ class Journal:
         recent = list(self._recent)
         between = recent[-1][0] - recent[0][0] if recent else 0.0
         last = self.rows[-1] if self.rows else {}
+        planned = server.pace.planned
         norms, agreement = server.screen.typical_norms, server.agreement.values()
         status = {
             "elapsed": round(elapsed, 1),
@@ -231,6 +232,8 @@ class Journal:
             "metrics": {name: _number(last.get(name)) for name in self.history().metrics},
             "counts": server.counts.to_dict(),
             "held": server.held,
+            "concurrency": server.concurrency,
+            "policy": server.router.policy.name,
             "clients": [
                 {
                     "name": client.name,
@@ -238,6 +241,9 @@ class Journal:
                     "waiting": len(client.queue) + len(client.out),
                     "used": client.used,
                     "refused": client.refused,
+                    "routing": float(server.router.routing[client.number]),
+                    "rate": client.estimate.rate() if client.estimate.tasks else None,
+                    "planned": None if planned is None else float(planned[client.number]),
                     "seconds": client.estimate.mean_seconds if client.estimate.tasks else None,
                     "norm": _finite(norms[client.number]),
                     "agreement": _finite(agreement[client.number]),
@@ -259,7 +265,7 @@ class Journal:
 
 def write_phase(folder: Path, phase: str, **details: Any) -> None:
     """Write ``status.json``."""
-    with replacing(folder / "status.json") as temporary:
+    with replacing(RunFolder(folder).status_path) as temporary:
         temporary.write_text(json.dumps({"phase": phase, **details}), encoding="utf-8")
 
 

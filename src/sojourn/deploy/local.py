@@ -16,6 +16,7 @@ from sojourn.config import parse_toml
 from sojourn.deploy.processes import Processes, free_port, listens, undisturbed
 from sojourn.deploy.settings import PARTITION, PAUSE
 from sojourn.errors import InvalidFile, InvalidInput, SojournError
+from sojourn.runfolder import RunFolder
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -180,7 +181,7 @@ def task_folder(app: Path) -> Path:
 def read_status(folder: Path) -> dict[str, Any] | None:
     """How a run stands, if it has said so yet."""
     try:
-        status: dict[str, Any] = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+        status: dict[str, Any] = json.loads(RunFolder(folder).status_path.read_text("utf-8"))
     except (OSError, json.JSONDecodeError):
         return None
     return status

@@ -38,7 +38,7 @@ class Pace:
     ) -> None:
         self.largest_speed = largest_speed
         self.limited = largest_speed > 0 and clients >= HOSTILE_FRACTION
-        self._planned = planned
+        self.planned = planned
         self.caps: FloatArray = np.full(clients, np.inf)
         self._credit: FloatArray = np.full(clients, BURST)
         self._since: FloatArray = np.zeros(clients)
@@ -47,14 +47,14 @@ class Pace:
         """Clients seem to be as fast as this; see the module for what follows."""
         if not self.limited:
             return
-        relative = rates if self._planned is None else rates / self._planned
+        relative = rates if self.planned is None else rates / self.planned
         rank = relative.size - 1 - relative.size // HOSTILE_FRACTION
         quantile = float(np.partition(relative, rank)[rank])
         self._earn(now)
-        if self._planned is None:
+        if self.planned is None:
             self.caps = np.full(rates.size, self.largest_speed * quantile)
         else:
-            self.caps = self.largest_speed * max(1.0, quantile) * self._planned
+            self.caps = self.largest_speed * max(1.0, quantile) * self.planned
 
     def take(self, client: int, *, now: float) -> bool:
         """Whether a task may be sent to ``client``; if so it is one of those it has earned."""

@@ -55,10 +55,10 @@ def advice(settings: Settings, curvature: float | None = None) -> dict[str, Any]
 def _least_noise(settings: Settings) -> _Found:
     size = settings.fleet.size
     best = planned(settings.fleet, settings.objective, None)
-    if settings.network.has_stations:
-        better = replace(settings, dispatch="planned", concurrency=best.concurrency)
-    else:
-        better = replace(settings, dispatch="never-queue", concurrency=size)
+    never = replace(settings, dispatch="never-queue", concurrency=size)
+    routed = replace(settings, dispatch="planned", concurrency=best.concurrency)
+    # Without links never queueing is at the floor; with links one task each may leave clients idle.
+    better = min((never, routed), key=lambda way: way.analysis.noise_rate)
     now, then = settings.analysis, better.analysis
     less, more = now.noise_rate / then.noise_rate, then.throughput / now.throughput
     way = "Never queue" if better.dispatch == "never-queue" else "Route as planned"

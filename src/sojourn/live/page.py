@@ -21,11 +21,13 @@ def page(name: str, about: Mapping[str, Any]) -> str:
     )
     known = json.dumps(about).replace("<", "\\u003c").replace("&", "\\u0026")
     parts = {
+        "/*body*/": _part(f"{name}.html"),
+        "/*title*/": f"Sojourn {name}",
         "/*style*/": style,
         "/*about*/": known,
         "/*script*/": _part("live.js") + _part(f"{name}.js"),
     }
-    text = _part(f"{name}.html")
+    text = _part("shell.html")
     for mark, part in parts.items():
         text = text.replace(mark, part)
     return text

@@ -63,11 +63,12 @@ class Rung:
 
 @dataclass
 class Race:
-    """All rungs so far, and the learning rates that were tried of every strategy."""
+    """All rungs so far, the learning rates that were tried of every strategy, and their names."""
 
     rungs: list[Rung]
     rates: dict[int, tuple[float, ...]]
     gradients: int = 0
+    names: tuple[str, ...] = ()
 
     @property
     def entered(self) -> int:
@@ -221,6 +222,7 @@ class Heats:
             "signature": self._signature,
             "criterion": self.setting.criterion.describe(),
             "gradients": race.gradients,
+            "names": [strategy.name for strategy in self.setting.experiment.strategies],
             "rates": {str(i): list(rates) for i, rates in race.rates.items()},
             "rungs": [
                 {
@@ -281,6 +283,7 @@ def read_race(path: Path) -> tuple[Race, tuple[str, str]]:
             for entry in table["rungs"]
         ]
         rates = {int(i): tuple(rates) for i, rates in table["rates"].items()}
-        return Race(rungs, rates, table["gradients"]), (table["signature"], table["criterion"])
+        race = Race(rungs, rates, table["gradients"], tuple(table.get("names", ())))
+        return race, (table["signature"], table["criterion"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidFile(f"{path}: not a race ({error}). Delete it to start anew.") from error

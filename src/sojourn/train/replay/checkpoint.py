@@ -130,6 +130,16 @@ class CheckpointFile:
             )
 
 
+def rows_in(path: str | os.PathLike[str]) -> tuple[int, Rows]:
+    """The round that a checkpoint was made in, and the evaluations until then; the run is left alone."""
+    try:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            meta = json.loads(str(archive["meta"]))
+        return int(meta["round"]), Rows(**meta["rows"])
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise InvalidFile(f"{path}: not a whole checkpoint ({error})") from error
+
+
 def digest(*values: Any) -> str:
     """A short fingerprint of arrays, tensors and plain values.
 

@@ -1,0 +1,222 @@
+"""The files of a run that may be going on: read again when they change, never written, half lines skipped."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sojourn.errors import SojournError
+from sojourn.history import History
+from sojourn.runfolder import RunFolder
+from sojourn.train.experiment.strategy import file_name
+
+Value = TypeVar("Value")
+LAST_EVENTS = 12
+CHECKPOINT = ".checkpoint"
+
+
+class Followed(Generic[Value]):
+    """What ``read`` makes of a file: asked again only if the file changed.
+
+    While somebody writes it a file may be half there: what it held before is then given once more.
+    """
+
+    def __init__(self, read: Callable[[Path], Value]) -> None:
+        self._read = read
+        self._kept: dict[Path, tuple[tuple[int, int], Value]] = {}
+
+    def __call__(self, path: Path) -> Value | None:
+        """The value now, or ``None`` if there is none yet."""
+        before = self._kept.get(path)
+        try:
+            found = path.stat()
+            mark = (found.st_mtime_ns, found.st_size)
+            if before is None or before[0] != mark:
+                before = self._kept[path] = (mark, self._read(path))
+        except FileNotFoundError:
+            self._kept.pop(path, None)
+            return None
+        except (OSError, ValueError, KeyError, TypeError, SojournError):
+            pass
+        return None if before is None else before[1]
+
+
+@dataclass
+class Seen:
+    """How stale the updates of one client were."""
+
+    tasks: int = 0
+    staleness: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.staleness / self.tasks if self.tasks else math.nan
+
+
+@dataclass
+class Lines:
+    """The whole lines that a growing file has had, since last asked; all of them if it began anew."""
+
+    path: Path
+    _place: int = 0
+    _rest: bytes = field(default=b"", repr=False)
+
+    def fresh(self) -> tuple[list[bytes], bool]:
+        """New whole lines, and whether the file was begun anew, so that what was heard is void."""
+        try:
+            anew = self.path.stat().st_size < self._place
+            if anew:
+                self._place, self._rest = 0, b""
+            with self.path.open("rb") as file:
+                file.seek(self._place)
+                text = self._rest + file.read()
+                self._place = file.tell()
+        except OSError:
+            return [], False
+        *whole, self._rest = text.split(b"\n")
+        return whole, anew
+
+
+@dataclass(frozen=True)
+class RunSeen:
+    """A run of an experiment or a deployment, and whether it has come to its end."""
+
+    history: History
+    ended: bool
+
+
+class Follower:
+    """All that a run folder tells, as far as it is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = RunFolder(path)
+        self._histories = Followed(lambda file: History.read(file, partial=True))
+        self._unfinished = Followed(_unfinished)
+        self._json = Followed(_object)
+        self._experiment = Followed(lambda file: RunFolder(file.parent).experiment)
+        self._race = Followed(_race)
+        self._tasks = Lines(self.folder.tasks_path)
+        self._events = Lines(self.folder.events_path)
+        self.clients: dict[int, Seen] = {}
+        self.events: list[str] = []
+
+    @property
+    def status(self) -> dict[str, Any] | None:
+        """How a deployment says that it stands."""
+        return self._json(self.folder.status_path)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What the runs came to; empty before the end."""
+        return self._json(self.folder.summary_path) or {}
+
+    @property
+    def tuning(self) -> dict[str, Any]:
+        """What a tuning answered; empty before the end."""
+        return self._json(self.folder.tuning_path) or {}
+
+    @property
+    def experiment(self) -> dict[str, Any]:
+        """What was asked for; empty where it is not written yet."""
+        return dict(self._experiment(self.folder.experiment_path) or {})
+
+    @property
+    def race(self) -> Any:
+        """The rungs of a race so far; ``None`` before the first."""
+        return self._race(self.folder.path / "race.json")
+
+    def runs(self) -> list[RunSeen]:
+        """Every run: finished ones, and unfinished ones as far as their last checkpoint."""
+        found = [
+            RunSeen(history, True)
+            for path in sorted(self.folder.cells.glob("*.jsonl"))
+            for history in self._histories(path) or ()
+        ]
+        done = {_label(run.history) for run in found}
+        names = [str(entry.get("name", "")) for entry in self.experiment.get("strategy", [])]
+        called = {file_name(name): name for name in names}
+        for path in sorted(self.folder.cells.glob(f"*.jsonl{CHECKPOINT}")):
+            history = self._unfinished(path)
+            if history is None:
+                continue
+            history = replace(history, strategy=called.get(history.strategy, history.strategy))
+            if _label(history) not in done:
+                found.append(RunSeen(history, False))
+        if found:
+            return found
+        ended = bool(self.summary)
+        histories = self._histories(self.folder.history_path) or []
+        return [RunSeen(history, ended) for history in histories]
+
+    def hear(self) -> None:
+        """Take in what was appended to the records of a deployment."""
+        lines, anew = self._tasks.fresh()
+        if anew:
+            self.clients = {}
+        for line in lines:
+            try:
+                record = json.loads(line)
+                client, staleness = int(record["client"]), float(record["staleness"])
+                used = bool(record["used"])
+            except (ValueError, KeyError, TypeError):
+                continue
+            if used:
+                seen = self.clients.setdefault(client, Seen())
+                seen.tasks += 1
+                seen.staleness += staleness
+        lines, anew = self._events.fresh()
+        told = [line.decode("utf-8", "replace") for line in lines if line.strip()]
+        self.events = [*([] if anew else self.events), *told][-LAST_EVENTS:]
+
+    def changed_at(self) -> float | None:
+        """When anything was last written, in seconds of the system's clock."""
+        folder = self.folder
+        paths = [
+            *(folder.status_path, folder.tasks_path, folder.history_path, folder.summary_path),
+            *(folder.tuning_path, folder.experiment_path, folder.path / "race.json"),
+            *folder.cells.glob("*"),
+        ]
+        times = []
+        for path in paths:
+            try:
+                times.append(path.stat().st_mtime)
+            except OSError:
+                continue
+        return max(times, default=None)
+
+
+def _label(history: History) -> tuple[str, int, float]:
+    return history.strategy, history.seed, history.learning_rate
+
+
+def _object(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found
+
+
+def _race(path: Path) -> Any:
+    from sojourn.tuning.heats import read_race  # loads PyTorch, which only a race is worth
+
+    return read_race(path)[0]
+
+
+def _unfinished(path: Path) -> History:
+    """The run in a checkpoint, which is called after its strategy, seed and learning rate."""
+    from sojourn.train.replay.checkpoint import rows_in
+
+    name = path.name.removesuffix(f".jsonl{CHECKPOINT}")
+    rest, _, rate = name.rpartition("_rate-")
+    slug, _, seed = rest.rpartition("_seed-")
+    _, rows = rows_in(path)
+    return History(
+        strategy=slug,
+        seed=int(seed),
+        learning_rate=float(rate),
+        clock="virtual",
+        metrics=rows.metrics,
+        **rows.columns,
+    )

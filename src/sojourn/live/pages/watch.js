@@ -1,0 +1,95 @@
+(function () {
+  let latest = null, metric = "value", last = "";
+  const STATES = { running: "running", silent: "silent", finished: "finished", failed: "failed", waiting: "waiting" };
+
+  function duration(seconds) {
+    if (seconds === null || seconds === undefined) return "–";
+    if (seconds < 90) return `${Math.round(seconds)} s`;
+    if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+    return `${(seconds / 3600).toFixed(1)} h`;
+  }
+  function table(id, head, rows) {
+    $(`${id}-card`).hidden = !rows.length;
+    $(id).replaceChildren(
+      element("thead", {}, element("tr", {}, head.map((text, k) => element("th", { scope: "col", class: k ? "n" : null }, text)))),
+      element("tbody", {}, rows.map((cells) => element("tr", {}, cells.map((cell, k) => element("td", { class: k ? "n" : null }, cell))))));
+  }
+  function draw(now) {
+    document.title = `${now.title} – Sojourn`;
+    $("title").textContent = now.title;
+    $("text").textContent = now.text;
+    document.querySelector(".verdict").classList.toggle("done", now.state === "finished");
+    $("progress").hidden = now.fraction === null || now.fraction === undefined || now.state === "finished";
+    if (!$("progress").hidden) {
+      $("progress").firstElementChild.style.width = `${100 * now.fraction}%`;
+      $("progress").setAttribute("aria-valuenow", Math.round(100 * now.fraction));
+    }
+    const tile = (label, value, note) => element("div", {}, element("dt", {}, label), element("dd", {}, value), element("dd", {}, note || ""));
+    const tiles = [
+      tile("how it stands", element("span", {}, element("i", { class: `dotted ${now.state === "running" ? "on" : now.state === "failed" ? "off" : ""}` }), STATES[now.state]), now.age === null ? "nothing written yet" : `last written ${duration(now.age)} ago`),
+      now.fraction !== null && now.fraction !== undefined && tile("done", percent(now.fraction, 0), now.left === null ? (now.state === "running" ? "time left: not known yet" : "") : `about ${duration(now.left)} left`),
+      now.throughput !== undefined && tile("updates per second", shown(now.throughput), "over the last twenty"),
+      now.predicted_staleness !== undefined && tile("mean staleness, rounds", shown(now.staleness), now.predicted_staleness === null ? "" : `theory: ${shown(now.predicted_staleness)}`),
+      now.counts && tile("updates refused", shown(now.counts.refused), `${shown(now.counts.late)} came late`),
+      now.race && tile("gradients of pilots", shown(now.race.gradients), `${now.race.rungs.length} rungs`),
+    ].filter(Boolean);
+    $("tiles").replaceChildren(...tiles);
+    drawCurves(now.curves);
+    table("strategies", ["strategy", "runs done", now.strategies.length ? now.strategies[0].measure : "", "staleness, rounds"],
+      (now.kind === "deploy" && now.strategies.length < 2 ? [] : now.strategies).map((s) => [element("span", {}, sample(s.ink), s.name), `${s.ended} of ${s.runs} begun`, s.value, shown(s.staleness)]));
+    const race = now.race || { rungs: [], rows: [] };
+    $("race-hint").textContent = now.race ? `the best learning rate of every strategy; a rung is a fraction of the horizon, a score the smaller the better, – where it did not go on; ${race.ran.join(", ")} candidates ran` : "";
+    table("race", ["strategy", "learning rate", ...race.rungs.map((f) => `to ${shown(f)} of the horizon`)], race.rows.map((r) => [r.name, shown(r.learning_rate), ...r.scores.map((s) => shown(s))]));
+    const planned = now.clients.some((c) => c.planned !== null);
+    table("clients", ["client", "status", "queue", "updates used", "refused", "speed", ...(planned ? ["planned", "of plan"] : []), "staleness", "theory"],
+      now.clients.map((c) => [c.name, element("span", {}, element("i", { class: `dotted ${c.status === "alive" ? "on" : "off"}` }), c.status), c.waiting, c.used, c.refused, shown(c.rate),
+        ...(planned ? [shown(c.planned), c.against_plan === null ? "–" : percent(c.against_plan)] : []), shown(c.staleness), shown(c.predicted)]));
+    $("events-card").hidden = !now.events.length;
+    $("events").textContent = now.events.map((line) => line.replaceAll("\t", "  ")).join("\n");
+  }
+  function drawCurves(found) {
+    $("curves-card").hidden = !found.runs.length;
+    if (!found.runs.length) return;
+    $("primary").textContent = found.measure.replace("test ", "");
+    const value = metric === "value", real = found.clock === "real";
+    const going = found.runs.some((run) => !run.ended);
+    const share = value && found.percent;
+    $("curves-hint").textContent = `${found.runs.length} run${found.runs.length === 1 ? "" : "s"}${going && found.runs.length > 1 ? "; those that are under way are drawn strong" : ""}`;
+    const firsts = new Set();
+    curves($("curves"), {
+      series: found.runs.map((run, k) => {
+        const alone = !found.runs.slice(k + 1).some((other) => other.strategy === run.strategy);
+        firsts.add(run.strategy);
+        return { name: run.name, label: run.strategy, x: run.time, y: value ? run.value : run.loss, ink: run.ink, faint: going ? run.ended : !alone };
+      }),
+      xLabel: real ? "time (seconds)" : "time (virtual units)", yLabel: value ? found.measure : "test loss", asPercent: share, low: 0, high: share ? 1 : undefined,
+      words: `${value ? found.measure : "Test loss"} over time of ${found.runs.length} runs of ${[...firsts].join(", ")}`,
+    });
+  }
+  for (const button of document.querySelectorAll("[data-metric]")) {
+    button.addEventListener("click", () => {
+      metric = button.dataset.metric;
+      for (const other of document.querySelectorAll("[data-metric]")) other.setAttribute("aria-pressed", String(other === button));
+      if (latest) drawCurves(latest.curves);
+    });
+  }
+  async function look() {
+    try {
+      const found = await ask("look");
+      const text = JSON.stringify({ ...found, age: null });
+      $("problem").hidden = true;
+      if (text !== last || found.state !== "finished") draw(found);
+      latest = found; last = text;
+      document.body.dataset.state = found.state;
+      document.body.dataset.ready = "true";
+    } catch (error) {
+      $("problem").hidden = false;
+      $("problem").textContent = error.message;
+    }
+    setTimeout(look, document.hidden ? 5000 : 1000);
+  }
+  $("about").textContent = known.folder;
+  look();
+  let resized = null;
+  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { if (latest) drawCurves(latest.curves); }, 120); });
+})();

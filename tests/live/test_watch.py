@@ -1,0 +1,232 @@
+"""The live view of a folder: follows what is written, survives what is half written, writes nothing."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sojourn.errors import InvalidInput
+from sojourn.history import History
+from sojourn.live.following import Lines
+from sojourn.live.watcher import PATIENCE, Watcher
+from sojourn.report.verdict import verdict_of
+from sojourn.runfolder import RunFolder
+from sojourn.tuning.heats import Heats
+from sojourn.tuning.tune import tune
+from tests.deploy.test_gridserver import Deployment
+from tests.live.conftest import write_race
+from tests.live.test_tries import until
+
+EXPERIMENT = """\
+fleet = "three-clusters"
+data = "digits"
+model = "mlp"
+time = 1500
+concurrency = 30
+learning-rate = 0.05
+seeds = 2
+evaluate-every = 20
+refine = false
+checkpoint-seconds = 0
+strategies = ["uniform", "square-root"]
+"""
+
+
+def contents(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def train(folder: Path, *options: str) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "sojourn", "train", "experiment.toml", "--out", "run"]
+    return subprocess.Popen(
+        [*command, *options], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def test_a_training_that_runs_is_killed_and_resumed(tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT)
+    run = tmp_path / "run"
+    first = train(tmp_path)
+    try:
+        until(lambda: (run / "experiment.toml").exists() or first.poll() is not None)
+        watcher = Watcher(run)
+        # As it comes: the curve of a run that is not finished grows.
+        rows = lambda: max([0, *(len(c["time"]) for c in unfinished(watcher.look()))])  # noqa: E731
+        some = until(rows)
+        until(lambda: rows() > some or first.poll() is not None)
+    finally:
+        first.kill()
+        first.wait()
+    found = watcher.look()
+    assert found["kind"] == "train"
+    assert found["state"] == "running"
+    assert found["title"].endswith(" of 4 runs are done")
+    assert 0 < found["fraction"] < 1
+    before = contents(run)
+    late = Watcher(run, clock=lambda: time.time() + 2 * PATIENCE).look()
+    assert late["state"] == "silent"
+    assert "--resume" in late["text"]
+    assert contents(run) == before, "nothing is written by who only looks"
+    second = train(tmp_path, "--resume")
+    assert second.wait(280) == 0
+    done = watcher.look()
+    histories = RunFolder(run).histories
+    assert done["state"] == "finished"
+    assert done["title"] == verdict_of(histories).headline
+    assert len(done["curves"]["runs"]) == len(histories) == 4
+    for curve in done["curves"]["runs"]:
+        (own,) = [h for h in histories if curve["name"].startswith(f"{h.strategy}, seed {h.seed},")]
+        assert curve["value"][-1] == own.final_accuracy
+        assert curve["loss"][-1] == own.test_loss[-1]
+
+
+def unfinished(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [curve for curve in found["curves"]["runs"] if not curve["ended"]]
+
+
+def test_the_time_left_is_that_of_the_pace_seen(tmp_path: Path) -> None:
+    now = 0.0
+    watcher = Watcher(tmp_path, clock=lambda: now)
+    assert watcher._left(0.2, "running", None) is None
+    now = 30.0
+    assert watcher._left(0.5, "running", None) == pytest.approx(50.0)
+    assert watcher._left(0.5, "silent", None) is None
+    assert watcher._left(None, "running", {"throughput": 4.0, "updates": 60, "of": 100}) == 10.0
+
+
+def test_a_folder_in_which_nothing_is_yet(tmp_path: Path) -> None:
+    assert Watcher(tmp_path).look()["state"] == "waiting"
+    with pytest.raises(InvalidInput, match="is no folder"):
+        Watcher(tmp_path / "nowhere")
+
+
+def test_half_written_lines_are_left_for_later(tmp_path: Path) -> None:
+    lines = Lines(tmp_path / "tasks.jsonl")
+    assert lines.fresh() == ([], False)
+    with lines.path.open("wb", buffering=0) as file:
+        file.write(b'{"a": 1}\n{"b"')
+        assert lines.fresh() == ([b'{"a": 1}'], False)
+        assert lines.fresh() == ([], False)
+        file.write(b": 2}\n")
+        assert lines.fresh() == ([b'{"b": 2}'], False)
+    lines.path.write_bytes(b"anew\n")
+    assert lines.fresh() == ([b"anew"], True)
+
+
+class Watched(Deployment):
+    """A deployment in virtual time that is looked at all the while."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        super().__init__(folder, **config)
+        self.watcher = Watcher(folder)
+        self.looks: list[dict[str, Any]] = []
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if int(self.server.elapsed * 10) % 50 == 0:
+            self.looks.append(self.watcher.look())
+
+
+def test_a_deployment_from_its_first_update_to_the_end(tmp_path: Path) -> None:
+    deployment = Watched(tmp_path, updates=150)
+    deployment.run_and_finish()
+    running = [look for look in deployment.looks if look.get("fraction")]
+    fractions = [look["fraction"] for look in running]
+    assert fractions == sorted(fractions)
+    last = running[-1]
+    assert last["kind"] == "deploy"
+    assert last["left"] is not None
+    assert last["predicted_staleness"] == 5.0
+    assert last["staleness"] == pytest.approx(5.0, abs=1.0), "m - 1, but for the beginning"
+    assert [client["status"] for client in last["clients"]] == ["alive"] * 3
+    tasks = deployment.tasks()
+    own = [task["staleness"] for task in tasks if task["client"] == 2]
+    watcher = deployment.watcher
+    watcher.look()
+    seen = watcher.follower.clients[2]
+    assert (seen.tasks, seen.mean) == (len(own), sum(own) / len(own))
+    slow, quick = last["clients"][2], last["clients"][0]
+    assert slow["rate"] < quick["rate"]
+    assert slow["predicted"] > quick["predicted"], "who is slow is stale, by theory"
+
+
+def test_a_deployment_whose_files_are_half_there(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, updates=60)
+    deployment.run()
+    watcher = Watcher(tmp_path)
+    whole = watcher.look()
+    assert whole["state"] == "running"
+    status = tmp_path / "status.json"
+    for name in ("status.json", "history.jsonl"):
+        path = tmp_path / name
+        text = path.read_bytes()
+        for cut in (0, 1, len(text) // 2, len(text) - 2):
+            path.write_bytes(text[:cut])
+            os.utime(path, ns=(cut + 1, cut + 1))
+            found = watcher.look()
+            assert found["kind"] == "deploy"
+            assert found["fraction"] == whole["fraction"], "what it held before, until it is whole"
+        path.write_bytes(text)
+    with (tmp_path / "tasks.jsonl").open("ab") as file:
+        file.write(b'{"client": 0, "stal')
+    assert watcher.look()["staleness"] == whole["staleness"]
+    status.write_text(json.dumps({"phase": "failed", "error": "no client came"}))
+    failed = watcher.look()
+    assert (failed["state"], failed["text"]) == ("failed", "no client came")
+
+
+def test_a_history_that_is_being_written_is_read_up_to_its_last_line(tmp_path: Path) -> None:
+    Deployment(tmp_path, updates=30, **{"evaluate-every": 10}).run()
+    path = tmp_path / "history.jsonl"
+    (whole,) = History.read(path)
+    path.write_text(path.read_text()[:-20])
+    (part,) = History.read(path, partial=True)
+    assert part.rows == whole.rows - 1
+    with pytest.raises(InvalidInput):
+        History.read(path)
+
+
+def test_a_race_rung_by_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_race(tmp_path)
+    (tmp_path / "out").mkdir()
+    watcher, looks = Watcher(tmp_path / "out"), []
+    keep = Heats._keep
+
+    def kept(self: Heats, *given: Any) -> None:
+        keep(self, *given)
+        looks.append(watcher.look())
+
+    monkeypatch.setattr(Heats, "_keep", kept)
+    tuned = tune(path, tmp_path / "out")
+    assert [len(look["race"]["rungs"]) for look in looks] == [1, 2, 3, 4]
+    assert {row["name"] for row in looks[0]["race"]["rows"]} == {"busy", "routed"}
+    assert looks[0]["title"] == "1 rung of the race done, to 0.125 of the horizon"
+    done = watcher.look()
+    assert (done["kind"], done["state"]) == ("tune", "finished")
+    assert done["text"] == tuned.sentence
+    assert done["title"].startswith(f"Use {tuned.pick.name} at learning rate")
+    scores = [row["scores"][-1] for row in done["race"]["rows"]]
+    best = [score for score in scores if score is not None and math.isfinite(score)]
+    assert best == sorted(best)
+
+
+def test_the_command_says_where_it_is_and_ends_quietly(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "sojourn", "watch", str(tmp_path), "--no-open"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("open http://127.0.0.1:")
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=120)
+    assert (process.returncode, out) == (0, "ended\n")
+    assert error.startswith("Next: when it is over, sojourn report")

@@ -1,0 +1,142 @@
+"""The live view in a real browser: follows without a reload, at every size, light and dark."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sojourn.live.watcher import Watcher
+from sojourn.tuning.tune import tune
+from tests.browser import READABLE, browser, kept, needs_chromium, printed_whole
+from tests.deploy.test_gridserver import Deployment
+from tests.live.conftest import write_race
+from tests.live.test_explore_page import Page
+
+__all__ = ["browser"]
+pytestmark = needs_chromium
+
+
+@contextmanager
+def watching(folder: Path) -> Iterator[str]:
+    """The address of a view of ``folder``."""
+    server = Watcher(folder).serve_on()
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    yield server.address
+    server.stop()
+    server.close()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A deployment that was cut off before its end, one client dead."""
+    folder = tmp_path_factory.mktemp("deployed")
+    deployment = Deployment(folder, updates=80, **{"evaluate-every": 5})
+    deployment.run()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    tune(write_race(folder), folder / "out")
+    return folder / "out"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("which", ["deployed", "tuned"])
+def test_nothing_overflows_is_cut_or_faint(
+    browser: Any, request: Any, tmp_path: Path, which: str, width: int, scheme: str
+) -> None:
+    with watching(request.getfixturevalue(which)) as address:
+        made = Page(browser, address, viewport={"width": width, "height": 844}, color_scheme=scheme)
+        page = made.page
+        page.wait_for_selector("#curves .curve")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        cut = page.evaluate(
+            "[...document.querySelectorAll('.card, .tiles div, h1, p, button, pre, .chart')]"
+            ".filter(e => e.offsetParent !== null && e.closest('.scroll') === null"
+            " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+        )
+        assert cut == []
+        assert page.evaluate(READABLE) == []
+        shot = kept(tmp_path, f"watch-{which}-{width}-{scheme}.png")
+        page.screenshot(path=str(shot), full_page=True)
+        assert shot.stat().st_size > 15_000
+        page.get_by_role("button", name="loss").click()
+        made.until(
+            "document.querySelector('#curves svg').getAttribute('aria-label').includes('loss')"
+        )
+        page.click("#theme")
+        made.close()
+
+
+@pytest.mark.parametrize("which", ["deployed", "tuned"])
+def test_it_is_printed_on_white_and_whole(browser: Any, request: Any, which: str) -> None:
+    with watching(request.getfixturevalue(which)) as address:
+        made = Page(browser, address, color_scheme="dark")
+        made.page.wait_for_selector("#curves .curve")
+        assert printed_whole(made.page) == []
+        made.close()
+
+
+def test_what_is_shown_of_a_deployment(browser: Any, deployed: Path) -> None:
+    with watching(deployed) as address:
+        made = Page(browser, address, viewport={"width": 1400, "height": 900})
+        rows = made.page.locator("#clients tbody tr").all_inner_texts()
+        assert len(rows) == 3
+        assert all("alive" in row for row in rows)
+        assert "theory: 5" in made.page.locator("#tiles").inner_text()
+        assert made.page.locator("#race-card").is_hidden()
+        made.close()
+
+
+def test_what_is_shown_of_a_race(browser: Any, tuned: Path) -> None:
+    with watching(tuned) as address:
+        made = Page(browser, address, viewport={"width": 1400, "height": 900})
+        assert made.page.locator("#title").inner_text().startswith("Use ")
+        head = made.page.locator("#race th").all_inner_texts()
+        assert head[2:] == [f"to {f} of the horizon" for f in ("0.125", "0.25", "0.5", "1")]
+        assert made.page.locator("#race tbody tr").count() == 2
+        assert made.page.locator("#clients-card").is_hidden()
+        made.close()
+
+
+class Paused(Deployment):
+    """Stops in the middle until it is told to go on."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        super().__init__(folder, **config)
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.dispatcher.counts.used >= 30 and not self.go_on.is_set():
+            self.journal.status(self.server.elapsed, "running")
+            self.reached.set()
+            assert self.go_on.wait(120)
+
+
+def test_it_follows_without_a_reload(browser: Any, tmp_path: Path) -> None:
+    deployment = Paused(tmp_path, updates=60)
+    runs = threading.Thread(target=deployment.run_and_finish)
+    runs.start()
+    assert deployment.reached.wait(120)
+    with watching(tmp_path) as address:
+        made = Page(browser, address, viewport={"width": 1400, "height": 900})
+        made.until("document.getElementById('title').innerText.includes('of 60 updates: running')")
+        made.page.evaluate("window.notReloaded = true")
+        with (tmp_path / "tasks.jsonl").open("ab") as file:
+            file.write(b'{"half')
+        made.page.wait_for_timeout(1500)
+        deployment.go_on.set()
+        runs.join(120)
+        made.until("document.getElementById('title').innerText.includes('60 of 60 updates')")
+        assert made.page.evaluate("window.notReloaded") is True
+        assert made.page.locator("#problem").is_hidden()
+        made.close()
