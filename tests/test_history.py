@@ -105,3 +105,26 @@ def test_a_row_with_text_for_a_number_is_refused(tmp_path):
     path.write_text(path.read_text().replace("0.8", '"high"'))
     with pytest.raises(InvalidFile, match="line 3: 'test_accuracy' must be a number"):
         History.read(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("round", "NaN", "a whole number"),
+        ("round", "1e3", "a whole number"),
+        ("updates", "9223372036854775808", "a whole number"),
+        ("seed", "[]", "a whole number"),
+        ("strategy", "{}", "text"),
+        ("learning_rate", "null", "a number"),
+        ("time", "1" + "0" * 400, "a number or null"),
+        ("diverged_at", '"x"', "a whole number or null"),
+    ],
+)
+def test_a_row_of_another_kind_is_refused(tmp_path, key, value, what):
+    path = tmp_path / "history.jsonl"
+    History.write(path, [history()])
+    row = json.loads(path.read_text().splitlines()[0])
+    others = "".join(f', "{k}": {json.dumps(v)}' for k, v in row.items() if k != key)
+    path.write_text(f'{{"{key}": {value}{others}}}\n')
+    with pytest.raises(InvalidFile, match=f"line 1: '{key}' must be {what}; it is "):
+        History.read(path)

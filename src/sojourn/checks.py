@@ -56,7 +56,7 @@ def check_positive(name: str, value: float) -> float:
     """``value`` as a positive finite float, or ``InvalidInput``."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number > 0):
         raise InvalidInput(f"{name} must be positive and finite; it is {value!r}")

@@ -1,6 +1,7 @@
 """Reading TOML with full validation: wrong types and unknown keys are said, never ignored."""
 
 import json
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +33,51 @@ def parse_json(text: str, where: str) -> Any:
         raise InvalidFile(f"{where}: not valid JSON: values are nested too deeply") from None
     except ValueError:
         raise InvalidFile(f"{where}: not valid JSON: a number is out of range") from None
+
+
+def check_shape(value: Any, shape: Any, where: str) -> None:
+    """Raise ``InvalidFile`` unless ``value``, out of a JSON file, looks like ``shape``.
+
+    A shape is ``str``, ``int`` or ``float`` (a finite number) or a tuple of these and ``None``, a list
+    of one shape for lists of it, or a dictionary of shapes by key; a key that ends in a question mark
+    may be missing, and other keys are left alone.
+
+    >>> check_shape({"scores": [1.0, "x"]}, {"scores": [(float, None)]}, "tune.json")
+    Traceback (most recent call last):
+    sojourn.errors.InvalidFile: tune.json: scores[1] must be a number or null; it is 'x'
+    """
+    _check_shape(value, shape, where, "")
+
+
+def _check_shape(value: Any, shape: Any, where: str, place: str) -> None:
+    wrong = f"{where}: {place or 'what it holds'} must be {{}}; it is {_shown(value)}"
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            raise InvalidFile(wrong.format("a table"))
+        for key, inner in shape.items():
+            name = key.removesuffix("?")
+            if name in value:
+                _check_shape(value[name], inner, where, f"{place}.{name}".lstrip("."))
+            elif name == key:
+                raise InvalidFile(f"{where}: {f'{place}.{name}'.lstrip('.')} is missing")
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            raise InvalidFile(wrong.format("a list"))
+        for i, entry in enumerate(value):
+            _check_shape(entry, shape[0], where, f"{place}[{i}]")
+    else:
+        kinds = shape if isinstance(shape, tuple) else (shape,)
+        if not any(_is_of(value, kind) for kind in kinds):
+            names = " or ".join("null" if kind is None else _NAMES[kind] for kind in kinds)
+            raise InvalidFile(wrong.format(names))
+
+
+def _is_of(value: Any, kind: type | None) -> bool:
+    if kind is None or isinstance(value, bool):
+        return value is None if kind is None else kind is bool
+    if kind is float:
+        return isinstance(value, int | float) and -LARGEST_FLOAT <= value <= LARGEST_FLOAT
+    return isinstance(value, kind)
 
 
 class Table:
@@ -108,6 +154,7 @@ Offered: concurrency, learning-rate.
             raise InvalidFile(f"{self.where}: {UnknownName('key', key, self._asked)}")
 
 
+LARGEST_FLOAT = sys.float_info.max
 LARGEST = 10**30
 """The largest whole number: anything larger is a slip, and beyond what floating point can do."""
 

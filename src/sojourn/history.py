@@ -275,12 +275,35 @@ def _parse_row(line: str, where: str) -> dict[str, Any]:
         if name not in row:
             raise InvalidFile(f"{where}: there is no '{name}'. Is this a history?")
     for name, value in row.items():
-        if name in _LABELS or name in _JUDGED:
-            continue
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number or (value is None and name not in _WHOLE)):
-            raise InvalidFile(f"{where}: '{name}' must be a number; it is {str(value)[:80]}")
+        what = _expected(name)
+        if not _is_one(what, value):
+            raise InvalidFile(f"{where}: '{name}' must be {what}; it is {str(value)[:80]}")
     return row
+
+
+def _expected(name: str) -> str:
+    """What a column of the file holds; anything else than these is a metric."""
+    if name in ("strategy", "clock", "primary"):
+        return "text"
+    if name == "higher_is_better":
+        return "true or false"
+    if name == "diverged_at":
+        return "a whole number or null"
+    if name in (*_WHOLE, "seed"):
+        return "a whole number"
+    return "a number" if name == "learning_rate" else "a number or null"
+
+
+def _is_one(what: str, value: Any) -> bool:
+    if value is None:
+        return what.endswith("null")
+    if what == "text":
+        return isinstance(value, str)
+    if isinstance(value, bool) or what == "true or false":
+        return isinstance(value, bool) and what == "true or false"
+    if what.startswith("a whole number"):
+        return isinstance(value, int) and abs(value) < 2**63
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**300)
 
 
 def _history_of(rows: list[dict[str, Any]]) -> History:
@@ -295,5 +318,5 @@ def _history_of(rows: list[dict[str, Any]]) -> History:
         **{name: column(name) for name in _COLUMNS},
         diverged_at=rows[-1].get("diverged_at"),
         metrics={name: column(name) for name in first if name not in RESERVED},
-        primary=None if name is None else Measure(name, bool(first["higher_is_better"])),
+        primary=None if name is None else Measure(name, bool(first.get("higher_is_better", True))),
     )

@@ -26,7 +26,7 @@ import numpy as np
 import tomli_w
 from numpy.typing import NDArray
 
-from sojourn.config import parse_json, parse_toml
+from sojourn.config import check_shape, parse_json, parse_toml
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.files import read_text, replacing
 from sojourn.history import History
@@ -35,6 +35,21 @@ from sojourn.sources import KEPT_IN, Sources
 from sojourn.tensorfile import write_tensors
 from sojourn.types import Vector
 
+SUMMARY = {"strategies?": [{"name": str, "time_to?": {}}], "provenance?": {}}
+"""What reports need of a summary; the networks in it are read by `Network.from_table`."""
+SCORE = (float, None)
+TUNING = {
+    **{"sentence?": str, "pick?": str, "criterion?": str, "learning_rate?": float},
+    **{"gradients?": int, "seconds?": float, "tied?": [str]},
+    "confirmed?": [{"name": str, "score": {"mean": SCORE}, "scores": [SCORE]}],
+    "race?": [
+        {
+            **{"fraction": float, "gradients": int, "diverged": int},
+            "candidates": [{"name": str, "learning_rate": float, "score": float}],
+        }
+    ],
+}
+"""What reports need of a tuning's answer."""
 FLEET = "fleet.csv"
 """What an experiment in its folder calls a fleet that is not built in."""
 
@@ -62,7 +77,7 @@ class Run:
         """The targets whose times the summary tells, rising."""
         found: set[float] = set()
         for entry in self.summary.get("strategies", []):
-            found.update(float(key) for key in entry.get("time_to", {}))
+            found.update(_target(key, self.path) for key in entry.get("time_to", {}))
         return sorted(found)
 
 
@@ -194,12 +209,12 @@ class RunFolder:
     @property
     def summary(self) -> Mapping[str, Any]:
         """What the runs amount to; empty where there is no summary yet."""
-        return _object_in(self.summary_path)
+        return _object_in(self.summary_path, SUMMARY)
 
     @property
     def tuning(self) -> Mapping[str, Any]:
         """What a tuning answered; empty where there was none."""
-        return _object_in(self.tuning_path)
+        return _object_in(self.tuning_path, TUNING)
 
     @property
     def plans(self) -> dict[str, Path]:
@@ -234,10 +249,16 @@ class RunFolder:
         )
 
 
-def _object_in(path: Path) -> Mapping[str, Any]:
+def _target(key: str, folder: Path | None) -> float:
+    try:
+        return float(key)
+    except ValueError:
+        raise InvalidFile(f"{folder}: the summary has a time to '{key}', no number") from None
+
+
+def _object_in(path: Path, shape: Mapping[str, Any]) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     values = parse_json(read_text(path, encoding="utf-8"), str(path))
-    if not isinstance(values, dict):
-        raise InvalidFile(f"{path}: must be a JSON object")
-    return values
+    check_shape(values, shape, str(path))
+    return dict(values)

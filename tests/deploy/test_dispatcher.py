@@ -8,6 +8,7 @@ import pytest
 
 from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deploy.quarantine import Quarantine
 from sojourn.deploy.tasks import Actions
 from sojourn.dispatch import Chooser, FirstOf, Policy, Restart, View
 from sojourn.errors import InvalidInput, UnknownName
@@ -55,6 +56,14 @@ def test_p_is_renormalised_over_the_living_and_n_counts_them() -> None:
         assert task.clients == 2
         assert task.probability == pytest.approx({0: 0.4, 1: 0.6}[task.client])
     assert "client 2" in said(actions)
+
+
+def test_the_tasks_of_a_client_in_quarantine_are_sent_to_others_at_once() -> None:
+    server = started(quarantine=Quarantine(refused=1), depth=9)
+    actions = server.completed(0, "no update at all", now=1.0)
+    assert server.clients[0].status == "quarantined"
+    assert [task.number for task in actions.send] == [6, 7]
+    assert all(task.client in (1, 2) for task in actions.send)
 
 
 def test_every_update_is_divided_by_n_and_p_as_of_its_dispatch() -> None:

@@ -1,6 +1,7 @@
 """Rates, laws and classes from simulated logs, and logs with mistakes."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,7 @@ def test_log_of_intervals_and_of_durations(tmp_path: Path) -> None:
         ("device,start,end\n,1,2\n", "line 2: the device is missing"),
         ("device,duration\nx,2\nx,two\n", "line 3: the duration must be a number"),
         ("device,duration\nx,-2\n", "line 2: a task must take longer than 0"),
+        ("device,duration\nx,1e40\n", "line 2: the duration of a task must lie between"),
         ("device,duration\nx\n", "line 2: 1 fields where the first line has 2"),
         ("device,begin\nx,1\n", "begin"),
         ("device,start\nx,1\n", "either start and end or duration"),
@@ -119,6 +121,16 @@ def test_deployments_records(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, records)))
     seen = read_run(tmp_path)
     assert seen["1"].finished.tolist() == [2.0, 4.0]
-    (tmp_path / "tasks.jsonl").write_text("{}\n")
-    with pytest.raises(InvalidFile, match="line 1: not the record of a task"):
-        read_run(tmp_path)
+    for line in ("{}", "[]", '{"client": 1, "service_seconds": "x"}', "[" * 5000):
+        (tmp_path / "tasks.jsonl").write_text(f"{line}\n")
+        with pytest.raises(InvalidFile, match=r"tasks.jsonl, line 1: "):
+            read_run(tmp_path)
+
+
+def test_pipes_and_absurd_times_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(InvalidFile, match="not a plain file"):
+        read_log(tmp_path / "pipe.csv")
+    (tmp_path / "log.csv").write_text("device,start,end\nx,0,1\nx,1,\n")
+    with pytest.raises(InvalidFile, match="line 3: the duration of a task must lie between"):
+        read_log(tmp_path / "log.csv", now=1e308)

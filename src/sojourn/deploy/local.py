@@ -16,6 +16,7 @@ from sojourn.config import parse_toml
 from sojourn.deploy.processes import Processes, free_port, listens, undisturbed
 from sojourn.deploy.settings import PARTITION, PAUSE
 from sojourn.errors import InvalidFile, InvalidInput, SojournError
+from sojourn.files import read_text
 from sojourn.runfolder import RunFolder
 
 QUIET = {
@@ -157,16 +158,14 @@ def app_config(app: Path) -> dict[str, Any]:
     """The run configuration in an app's ``pyproject.toml``, nested keys joined by dots."""
     path = app / "pyproject.toml"
     try:
-        table: Any = parse_toml(path.read_text(encoding="utf-8"), str(path))
-        config = table["tool"]["flwr"]["app"]["config"]
-    except OSError as error:
-        raise InvalidFile(
-            f"{path}: cannot be read ({error.strerror}). Make an app with: sojourn deploy init DIR"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InvalidFile(f"{path}: not valid TOML: {error}") from error
-    except (KeyError, TypeError) as error:
-        raise InvalidFile(f"{path}: there is no [tool.flwr.app.config], so it is no app") from error
+        text = read_text(path, encoding="utf-8")
+    except InvalidFile as error:
+        raise InvalidFile(f"{error}. Make an app with: sojourn deploy init DIR") from error
+    config: Any = parse_toml(text, str(path))
+    for name in ("tool", "flwr", "app", "config"):
+        config = config.get(name) if isinstance(config, dict) else None
+    if not isinstance(config, dict):
+        raise InvalidFile(f"{path}: there is no [tool.flwr.app.config], so it is no app")
     return _flat(config)
 
 

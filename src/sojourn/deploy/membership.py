@@ -80,23 +80,27 @@ class Membership(ABC):
         """Give a client no more tasks, for ``reason``; ``None`` lets it out again, to be asked."""
         actions = Actions()
         client = self.clients[number]
-        if reason is not None and client.status != "quarantined":
-            self._say(actions, "quarantined", client, f"quarantined: {reason}")
-            self._take_away(client)
-            self._set_status(client, "quarantined", now)
-            self._fill(None, now, actions)
-        elif reason is None and client.status == "quarantined":
+        if reason is not None:
+            self._condemn(client, reason, now, actions)
+        elif client.status == "quarantined":
             client.refused = client.failures = 0
             self._set_status(client, "aside", now)
             client.retry_at = now
         return actions
 
+    def _condemn(self, client: Client, reason: str, now: float, actions: Actions) -> None:
+        if client.status != "quarantined":
+            self._say(actions, "quarantined", client, f"quarantined: {reason}")
+            self._take_away(client)
+            self._set_status(client, "quarantined", now)
+            self._fill(None, now, actions)
+
     def _quarantine_if_due(self, client: Client, now: float, actions: Actions) -> None:
         watched = self.quarantine.watches_agreement
         agreement, seen = self.agreement.of(client.number) if watched else (1.0, 0)
         reason = self.quarantine.reason(refused=client.refused, agreement=agreement, seen=seen)
-        if reason is not None and client.status != "quarantined":
-            actions.events += self.set_quarantine(client.number, reason, now=now).events
+        if reason is not None:
+            self._condemn(client, reason, now, actions)
 
     def _revive(self, client: Client, kind: EventKind, now: float, actions: Actions) -> None:
         self._set_status(client, "alive", now)

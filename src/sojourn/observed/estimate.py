@@ -92,19 +92,19 @@ def _fewest_classes(groups: list[_Group]) -> list[int]:
     logs = np.array([group.log_rate for group in groups])
     sums = [np.concatenate([[0.0], np.cumsum(weight * logs**power)]) for power in range(3)]
     most = chdtri(np.arange(n, dtype=np.float64), BY_CHANCE)
-    best: list[tuple[int, float, int]] = [(0, 0.0, 0)]
+    classes, spent, begins = np.zeros(n + 1), np.zeros(n + 1), np.zeros(n + 1, dtype=np.int64)
     for end in range(1, n + 1):
-        choices = []
-        for begin in range(end):
-            w, first, second = (total[end] - total[begin] for total in sums)
-            spread = max(second - first * first / w, 0.0)
-            if end - begin == 1 or spread <= most[end - begin - 1]:
-                classes, before, _ = best[begin]
-                choices.append((classes + 1, before + spread, begin))
-        best.append(min(choices))
+        w, first, second = (total[end] - total[:end] for total in sums)
+        spread = np.maximum(second - first * first / w, 0.0)
+        holds = spread <= most[end - 1 :: -1]
+        holds[-1] = True  # one device is a class
+        fewest = classes[:end] == classes[:end][holds].min()
+        begin = int(np.where(holds & fewest, spent[:end] + spread, np.inf).argmin())
+        classes[end], spent[end] = classes[begin] + 1, spent[begin] + spread[begin]
+        begins[end] = begin
     edges = [n]
     while edges[-1]:
-        edges.append(best[edges[-1]][2])
+        edges.append(int(begins[edges[-1]]))
     return edges[::-1]
 
 

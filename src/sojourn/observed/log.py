@@ -1,16 +1,19 @@
 """Logs of tasks, every mistake told with its line."""
 
-import json
 import math
 import os
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from sojourn.checks import check_scale
+from sojourn.config import parse_json
 from sojourn.csvrows import Row, number_in, read_rows
-from sojourn.errors import InvalidFile
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.files import read_text
 from sojourn.types import FloatArray
 
 COLUMNS = ("device", "start", "end", "duration", "running")
@@ -66,21 +69,15 @@ def read_run(folder: str | os.PathLike[str]) -> dict[str, Durations]:
     Tasks that were under way when the run ended are not recorded there.
     """
     path = Path(folder) / "tasks.jsonl"
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
     seen: dict[str, list[float]] = {}
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            client, seconds = str(record["client"]), record["service_seconds"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvalidFile(
-                f"{path}, line {number}: not the record of a task ({error})"
-            ) from error
-        if seconds is not None and seconds > 0:
-            seen.setdefault(client, []).append(float(seconds))
+    for number, line in enumerate(read_text(path, encoding="utf-8").splitlines(), 1):
+        where = f"{path}, line {number}"
+        record = parse_json(line, where)
+        if not isinstance(record, dict) or not {"client", "service_seconds"} <= record.keys():
+            raise InvalidFile(f"{where}: not the record of a task")
+        client, seconds = str(record["client"])[:200], record["service_seconds"]
+        if seconds is not None and seconds != 0:  # zero: too short for the clock to see
+            seen.setdefault(client, []).append(_duration(seconds, where))
     if not seen:
         raise InvalidFile(f"{path}: no task there tells how long it took")
     return {client: Durations(np.array(times), np.zeros(0)) for client, times in seen.items()}
@@ -92,8 +89,7 @@ def _by_duration(lines: list[Row]) -> dict[str, Durations]:
         running = fields.get("running", "").lower()
         if running not in (*YES, *NO):
             raise InvalidFile(f"{where}: running must be yes or no; it is '{running}'")
-        duration = number_in(fields["duration"], "duration", where)
-        _check_positive(duration, where)
+        duration = _duration(number_in(fields["duration"], "duration", where), where)
         found.setdefault(fields["device"], ([], []))[running in YES].append(duration)
     return {device: Durations(np.array(a), np.array(b)) for device, (a, b) in found.items()}
 
@@ -105,11 +101,11 @@ def _by_interval(lines: list[Row], now: float | None) -> dict[str, Durations]:
         start = number_in(fields["start"], "start", where)
         end = number_in(fields["end"], "end", where) if fields["end"] else None
         if end is not None:
-            _check_positive(end - start, where)
+            _duration(end - start, where)
         latest = max(latest, start if end is None else end)
         tasks.setdefault(fields["device"], []).append((start, end, where))
     present = latest if now is None else now
-    if present < latest:
+    if not present >= latest:
         raise InvalidFile(f"now, {present:g}, is before the latest time in the log, {latest:g}")
     found = {}
     for device, intervals in tasks.items():
@@ -121,11 +117,19 @@ def _by_interval(lines: list[Row], now: float | None) -> dict[str, Durations]:
                     f"{first.rpartition(', ')[2]} has ended; a device works on one at a time"
                 )
         finished = [end - start for start, end, _ in intervals if end is not None]
-        running = [present - start for start, end, _ in intervals if end is None]
-        found[device] = Durations(np.array(finished), np.array([r for r in running if r > 0]))
+        running = [
+            _duration(present - start, where)
+            for start, end, where in intervals
+            if end is None and present > start
+        ]
+        found[device] = Durations(np.array(finished), np.array(running))
     return found
 
 
-def _check_positive(duration: float, where: str) -> None:
-    if duration <= 0.0:
-        raise InvalidFile(f"{where}: a task must take longer than 0; this one takes {duration:g}")
+def _duration(value: Any, where: str) -> float:
+    if isinstance(value, int | float) and value <= 0:
+        raise InvalidFile(f"{where}: a task must take longer than 0; this one takes {value:g}")
+    try:
+        return check_scale("the duration of a task", value)
+    except InvalidInput as error:
+        raise InvalidFile(f"{where}: {error}") from error

@@ -170,7 +170,7 @@ def tried_table(tuning: Mapping[str, Any]) -> Table:
 def _checked(run: Run) -> Mapping[str, Any]:
     missing = {"sentence", "pick", "learning_rate", "criterion", "confirmed", "race", "gradients"}
     missing -= set(run.tuning)
-    if missing or not run.tuning["confirmed"]:
+    if missing or not run.tuning["confirmed"] or not run.tuning["race"]:
         raise InvalidFile(
             f"{run.name}: the answer of the tuning lacks {', '.join(sorted(missing)) or 'rows'}. "
             "Run 'sojourn tune' again on the folder: what is done is kept."

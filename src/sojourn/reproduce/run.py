@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sojourn.config import Table
+from sojourn.config import Table, parse_json
 from sojourn.errors import InvalidFile
 from sojourn.figure import Figure, Table as ReportTable
-from sojourn.files import replacing
+from sojourn.files import read_text, replacing
 from sojourn.progress import Progress
 from sojourn.provenance import provenance
 from sojourn.reproduce import concurrency, per_round_optimum, per_time_optimum, third_term, training
@@ -193,7 +193,7 @@ def read_record(out: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(parse_json(read_text(path, encoding="utf-8"), str(path)))
     except (ValueError, TypeError) as error:
         raise InvalidFile(
             f"{path}: not a record as Sojourn writes it ({error}). Remove it to begin anew."

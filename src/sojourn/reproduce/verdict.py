@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sojourn.comparison import Interval
+from sojourn.config import parse_json
 from sojourn.errors import InvalidFile
 from sojourn.figure import Figure, Table
-from sojourn.files import replacing
+from sojourn.files import read_text, replacing
 
 Outcome = Literal["reproduces", "does not reproduce", "cannot be told here", "data not found"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -144,7 +145,7 @@ class Finding:
         """Read ``finding.json``; the verdict is computed again, whatever the file says."""
         path = Path(folder) / FILE
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = parse_json(read_text(path, encoding="utf-8"), str(path))
             statements = tuple(_statement(entry) for entry in values["statements"])
             for statement in statements:
                 if statement.outcome not in OUTCOMES:
@@ -156,9 +157,7 @@ class Finding:
                 figures=tuple(Figure.from_json(entry) for entry in values["figures"]),
                 provenance=dict(values["provenance"]),
             )
-        except OSError as error:
-            raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise InvalidFile(f"{path}: not a finding as Sojourn writes it ({error!r})") from error
 
 

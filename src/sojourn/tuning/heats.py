@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sojourn.config import parse_json
 from sojourn.errors import InvalidFile
-from sojourn.files import replacing
+from sojourn.files import read_text, replacing
 from sojourn.history import History
 from sojourn.progress import Progress
 from sojourn.train.experiment.engines import Engine
@@ -268,8 +269,8 @@ class Heats:
 
 def read_race(path: Path) -> tuple[Race, tuple[str, str]]:
     """The race in a file, and what it was run for: signature and criterion."""
+    table = parse_json(read_text(path, encoding="utf-8"), str(path))
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
         if table["format"] != FORMAT:
             raise InvalidFile(f"{path}: a race of another version of Sojourn. Give another --out.")
         rungs = [
@@ -285,5 +286,7 @@ def read_race(path: Path) -> tuple[Race, tuple[str, str]]:
         rates = {int(i): tuple(rates) for i, rates in table["rates"].items()}
         race = Race(rungs, rates, table["gradients"], tuple(table.get("names", ())))
         return race, (table["signature"], table["criterion"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except InvalidFile:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidFile(f"{path}: not a race ({error}). Delete it to start anew.") from error

@@ -14,6 +14,7 @@ from sojourn.config import Table
 from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.extensions import modules_of
+from sojourn.files import read_text
 from sojourn.laws import ServiceLaw, fleet_laws
 from sojourn.network import ROUTINGS, Fleet, Network, named_routing
 from sojourn.planning import Plan
@@ -245,7 +246,7 @@ def _read_plan(name: str, fleet: Fleet, where: str, folder: Path) -> tuple[str, 
     plan = Plan.read(path, folder)
     if plan.fleet != fleet:
         raise InvalidFile(f"{where}: the plan {path} was made for another fleet than this one's")
-    return path.read_text(encoding="utf-8"), plan
+    return read_text(path, encoding="utf-8"), plan
 
 
 def _learning_rates(given: Any, where: str) -> tuple[float, ...]:

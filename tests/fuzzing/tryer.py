@@ -1,0 +1,186 @@
+"""A process that imports once and runs many inputs.
+
+It may use little memory, and is killed and started again if an input keeps it busy without a word.
+Busy is what its processor time says, so that a slow or crowded machine is not taken for a hang.
+"""
+
+import contextlib
+import io
+import multiprocessing as mp
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from tests.fuzzing.folders import made_folders
+from tests.fuzzing.inputs import Case
+from tests.fuzzing.values import CONSTANTS, EXPERIMENT, FLEET, LOG, ROUTING, TRACE
+
+SILENT_PROCESSOR_SECONDS = 20.0
+"""Twice ten seconds: libraries use both of two cores."""
+SILENT_SECONDS = 180.0
+"""For what waits and does not compute, such as for a pipe, however crowded the machine."""
+MOST_BYTES = 12 * 2**30
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it ended: ``code`` is ``None`` for what should not happen, which ``error`` then tells."""
+
+    code: int | None
+    error: str
+    left_over: tuple[str, ...] = ()
+
+
+class Tryer:
+    """Runs cases in a process of its own, each in a fresh folder."""
+
+    def __init__(self) -> None:
+        self._context = mp.get_context("fork")
+        self._process: mp.process.BaseProcess | None = None
+        self._pipe: Connection | None = None
+
+    def __enter__(self) -> "Tryer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def run(self, case: Case) -> Outcome:
+        """Try it; no word for so long counts as a failure."""
+        if self._process is None or not self._process.is_alive():
+            self._start()
+        assert self._pipe is not None
+        folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+        try:
+            _furnish(folder, case)
+            said = folder / ".said"
+            self._pipe.send((case.arguments, str(folder)))
+            if not self._answers():
+                spoke = said.exists() and said.stat().st_size > 0
+                self._stop()
+                return Outcome(0 if spoke else None, "silent for too long")
+            try:
+                code, error = self._pipe.recv()
+            except EOFError:
+                self._stop()
+                return Outcome(None, "the process died")
+            left = tuple(str(p.relative_to(folder)) for p in folder.rglob(".*") if p != said)
+            return Outcome(code, error, left)
+        finally:
+            _unlock(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _answers(self) -> bool:
+        """Whether it ends before it has been busy, or waiting, for too long."""
+        assert self._pipe is not None and self._process is not None
+        begun, used = time.monotonic(), _processor_seconds(self._process.pid)
+        while not self._pipe.poll(0.2):
+            busy = _processor_seconds(self._process.pid) - used
+            if busy > SILENT_PROCESSOR_SECONDS or time.monotonic() - begun > SILENT_SECONDS:
+                return self._pipe.poll(0)
+        return True
+
+    def _start(self) -> None:
+        ours, theirs = self._context.Pipe()
+        self._process = self._context.Process(target=_serve, args=(theirs,), daemon=True)  # type: ignore[attr-defined]
+        self._process.start()
+        theirs.close()
+        self._pipe = ours
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process = None
+
+
+def prepare() -> None:
+    """What the processes share: run folders to spoil, and libraries that take seconds to import."""
+    import sojourn.planning
+    import sojourn.reproduce.run
+    import sojourn.train.experiment.run  # noqa: F401
+
+    made_folders()
+
+
+def _processor_seconds(process: int | None) -> float:
+    try:
+        fields = (
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        )
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _furnish(folder: Path, case: Case) -> None:
+    (folder / "fleet.csv").write_text(FLEET)
+    (folder / "routing.csv").write_text(ROUTING)
+    (folder / "trace.csv").write_text(TRACE)
+    (folder / "log.csv").write_text(LOG)
+    (folder / "constants.toml").write_text(CONSTANTS)
+    (folder / "experiment.toml").write_text(EXPERIMENT)
+    (folder / "binary.csv").write_bytes(bytes(range(256)) * 8)
+    (folder / "binary.toml").write_bytes(bytes(range(256)) * 8)
+    (folder / "empty.csv").touch()
+    (folder / "empty.toml").touch()
+    (folder / "folder.csv").mkdir()
+    os.mkfifo(folder / "fifo.csv")
+    os.mkfifo(folder / "fifo.toml")
+    made = made_folders()
+    for name in case.folders:
+        for path, content in made[name].items():
+            place = folder / name / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+    (folder / "plan.toml").write_bytes(made["planned"]["plan.toml"])
+    for name, given in case.files.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        if given is None:
+            os.mkfifo(place)
+        else:
+            place.write_bytes(given)
+    (folder / "locked").mkdir(mode=0o500)
+
+
+def _unlock(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        (folder / "locked").chmod(0o700)
+
+
+def _serve(pipe: Connection) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))
+    from sojourn.cli import main
+
+    warnings.resetwarnings()  # as in a program of its own, not as in the tests
+    while True:
+        arguments, folder = pipe.recv()
+        os.chdir(folder)
+        sys.argv = ["sojourn", *arguments]
+        code: int | None = 0
+        error = ""
+        with (
+            Path(folder, ".said").open("w", encoding="utf-8") as said,
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(said),
+        ):
+            try:
+                main()
+            except SystemExit as exit_:
+                code = exit_.code if isinstance(exit_.code, int) else 0
+            except BaseException:
+                code, error = None, traceback.format_exc(limit=-6)
+        error = error or Path(folder, ".said").read_text(encoding="utf-8")[-2000:]
+        os.chdir("/")
+        pipe.send((code, error))
