@@ -43,11 +43,36 @@ def test_the_template_says_every_setting_and_its_default(tmp_path: Path) -> None
     names = {field.name for field in fields(Settings)} - {"network", "rates_known"}
     made = {"screens", "quarantine"}
     of = {"screen", "largest_update", "quarantine_refused", "quarantine_agreement"}
-    assert {key.replace("-", "_") for key in config} == (names - made) | of | {"fleet"}
+    said = {key.replace("-", "_").split(".")[0] for key in config}
+    assert said == (names - made) | of | {"fleet"}
     least = {key: config[key] for key in ("clients", "updates", "concurrency", "learning-rate")}
     bare = read_settings(least, tmp_path)
-    for name in names - {"routing"}:
+    for name in names - {"task"}:
         assert getattr(settings, name) == getattr(bare, name)
+    assert settings.task == {"test-fraction": 0.2}
+
+
+def test_the_template_takes_a_plan_as_it_is(tmp_path: Path) -> None:
+    import sojourn as sj
+    from sojourn.deploy.initialise import write_app
+    from sojourn.deploy.local import app_config, task_folder
+    from sojourn.deploy.settings import read_settings
+
+    write_app(tmp_path / "app")
+    path = tmp_path / "app" / "pyproject.toml"
+    path.write_text(path.read_text().replace('plan = ""', 'plan = "plan.toml"'))
+    constants = sj.LearningConstants(2.3, 10.0, 1.0, 1.0)
+    plan = sj.plan(sj.Fleet([0.1, 0.5, 1.0]), sj.TimeToAccuracy(constants, 0.5), concurrency=5)
+    plan.write(task_folder(tmp_path / "app") / "plan.toml")
+    settings = read_settings(app_config(tmp_path / "app"), task_folder(tmp_path / "app"))
+    assert settings.concurrency == 5
+    assert settings.learning_rate == plan.learning_rate
+    assert settings.network.client_routing == pytest.approx(plan.client_routing)
+    sj.plan(sj.Fleet([0.1, 0.5, 1.0]), sj.NoiseRate()).write(
+        task_folder(tmp_path / "app") / "plan.toml"
+    )
+    with pytest.raises(sj.InvalidFile, match="the plan gives none"):
+        read_settings(app_config(tmp_path / "app"), task_folder(tmp_path / "app"))
 
 
 def test_init_keeps_out_of_a_folder_that_is_in_use(run: Run, tmp_path: Path) -> None:
@@ -63,9 +88,9 @@ def test_init_keeps_out_of_a_folder_that_is_in_use(run: Run, tmp_path: Path) -> 
     [
         (("patience = 3", "patienc = 3"), (), "did you mean 'patience'"),
         (("updates = 200", "updates = 0"), (), "'updates' must be at least 1; it is 0"),
-        (('routing = "uniform"', 'routing = "balanced"'), (), "adapt = true"),
+        (('routing = ""', 'routing = "balanced"'), (), "adapt = true"),
         (('rule = ""', 'rule = "fedavg"'), (), "synchronous"),
-        (('plan = ""', 'plan = "plan.toml"'), (), "leave these two out"),
+        (('plan = ""', 'plan = "plan.toml"'), (), "plan.toml: cannot be read"),
         (("", ""), ("--clients", "0"), "'clients' must be at least 1"),
         (("", ""), ("--pause", "1,2"), "it has 2"),
         (("", ""), ("--pause", "soon"), "it is 'soon'"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sojourn.constants import LearningConstants
+from sojourn.deploy.problems import build
 from sojourn.deploy.serverapp import make_dispatcher
 from sojourn.deploy.settings import Settings, read_settings
 from sojourn.dispatch import NeverQueue, Routed
@@ -44,6 +45,19 @@ def test_a_rule_may_be_a_table_and_own_keys_are_let_be(tmp_path: Path) -> None:
     config = {"rule.name": "fedbuff", "rule.buffer-size": 4, "task.hidden": 32}
     settings = read_settings({**LEAST, **config}, tmp_path)
     assert settings.rule == FedBuff(buffer_size=4)
+    assert settings.task == {"hidden": 32}
+
+
+def test_a_task_is_told_what_it_asks_for() -> None:
+    told: dict[str, Any] = {}
+
+    def curious(clients: int, seed: int, config: dict[str, Any], client: int | None) -> Softmax:
+        told.update(config=config, client=client)
+        return Softmax(*shares(clients)[0])
+
+    build(curious, 3, 0, 2, {"hidden": 32})
+    assert told == {"config": {"hidden": 32}, "client": 2}
+    build(lambda clients, seed: Softmax(*shares(clients)[0]), 3, 0, 2, {"hidden": 32})
 
 
 def test_a_rule_may_have_an_optimiser_at_the_server(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Calibration against problems whose constants are known."""
 
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -114,3 +115,25 @@ def test_a_diverging_warm_up_is_said():
     problem, _, _ = scattered()
     with pytest.raises(InvalidInput, match="diverged at learning rate 1e\\+200"):
         calibrate(problem, learning_rate=1e200, seed=0)
+
+
+def test_clients_that_count_by_size_are_clients_with_scaled_losses():
+    """u_i f_i in place of f_i: exactly what a problem says whose clients have these losses."""
+    problem, _, _ = scattered(clients=4, samples=40)
+    sizes = [1.0, 2.0, 3.0, 10.0]
+    scales = [size / 4.0 for size in sizes]
+    scaled = [(x + scale, y) for scale, (x, y) in zip(scales, problem.train_sets, strict=True)]
+
+    class Scaled(Point):
+        def forward(self, x):
+            return torch.cat([x * 0 + self.w, x[:, :1]], dim=1)
+
+    def loss(outputs, targets):
+        return (outputs[:, -1] * 0.5 * (outputs[:, :-1] - targets).square().sum(1)).mean()
+
+    other = Problem(Scaled(5), scaled, scaled[0], loss, batch_size=10)
+    found = calibrate(problem, learning_rate=0.01, seed=3, client_weights=sizes)
+    wanted = calibrate(other, learning_rate=0.01, seed=3)
+    for point, same in ((found.initial, wanted.initial), (found.warm, wanted.warm)):
+        assert asdict(point) == pytest.approx(asdict(same), rel=1e-9)
+    assert found.constants.smoothness == pytest.approx(2.5, rel=1e-3)

@@ -48,10 +48,12 @@ def calibrate(
     errors = Console(stderr=True)
     threads = using_threads(threads_for(asked, None))
     with threads, errors.status("measuring") as status:
+        problem = build_problem(asked, seed)
         found = calibrate_problem(
-            build_problem(asked, seed),
+            problem,
             learning_rate=rate,
             seed=seed,
+            client_weights=problem.train_sizes if asked.client_weights == "size" else None,
             progress=lambda step: status.update(f"measuring {step}"),
         )
     constants = {key.replace("_", "-"): value for key, value in asdict(found.constants).items()}

@@ -14,7 +14,7 @@ from sojourn.deploy.records import (
     update_reply,
     who_reply,
 )
-from sojourn.deploy.settings import PAUSE
+from sojourn.deploy.settings import PAUSE, own_settings
 from sojourn.types import Vector
 
 SEED_STRIDE = 1_000_003
@@ -23,8 +23,8 @@ SEED_STRIDE = 1_000_003
 def client_app(problem: ProblemFunction) -> ClientApp:
     """A Flower ``ClientApp`` that works on the tasks of a Sojourn server.
 
-    ``problem(clients, seed)``, or ``problem(clients, seed, client)``, returns the learning problem,
-    with the samples of all clients or only of its own. Which client a node is stands in its
+    ``problem(clients, seed)`` returns the learning problem, with the samples of all clients or only
+    of its own; it may also take ``client``, its number, and ``config``, its own settings. Which client a node is stands in its
     configuration: ``partition-id``.
     """
     app = ClientApp()
@@ -37,7 +37,8 @@ def client_app(problem: ProblemFunction) -> ClientApp:
     def work(message: Message, context: Context) -> Message:
         request, weights = read_request(message)
         client = client_number(context.node_config)
-        learnable = build(problem, request.clients, request.seed, client)
+        config = own_settings(context.run_config)
+        learnable = build(problem, request.clients, request.seed, client, config)
         loss, update = compute(learnable, request, weights, client)
         time.sleep(float(context.node_config.get(PAUSE, 0.0)))
         return update_reply(message, request.number, update, loss)

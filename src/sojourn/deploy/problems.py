@@ -51,15 +51,23 @@ def measured(problem: Learnable, weights: Any) -> tuple[float, float, Mapping[st
 
 
 ProblemFunction = Callable[..., Learnable]
-"""``problem(clients, seed)``, or ``problem(clients, seed, client)`` to load one client's samples."""
+"""``problem(clients, seed)``, and, if it has such parameters, ``client`` and ``config``."""
 
 
-def build(function: ProblemFunction, clients: int, seed: int, client: int | None) -> Learnable:
-    """Call the user's function, with the client's number if it wants to know it."""
-    if "client" in inspect.signature(function).parameters:
-        problem = function(clients, seed, client=client)
-    else:
-        problem = function(clients, seed)
+def build(
+    function: ProblemFunction,
+    clients: int,
+    seed: int,
+    client: int | None,
+    config: Mapping[str, Any] | None = None,
+) -> Learnable:
+    """Call the user's function, with the client's number and its settings if it wants to know them.
+
+    ``config`` is what the app's table ``[tool.flwr.app.config.task]`` says.
+    """
+    offered = {"client": client, "config": dict(config or {})}
+    wanted = inspect.signature(function).parameters
+    problem = function(clients, seed, **{k: v for k, v in offered.items() if k in wanted})
     if problem.clients not in (1, clients):
         raise InvalidInput(
             f"{function.__name__} returned a problem with the samples of {problem.clients} "

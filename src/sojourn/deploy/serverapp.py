@@ -48,7 +48,7 @@ def server_app(problem: ProblemFunction) -> ServerApp:
 
 def serve(grid: Grid, problem: ProblemFunction, settings: Settings) -> None:
     """Run to the end, and write the outcome into the run folder."""
-    learnable = build(problem, settings.clients, settings.seed, None)
+    learnable = build(problem, settings.clients, settings.seed, None, settings.task)
     simulated = type(grid).__name__ == SIMULATED_GRID
     dispatcher = make_dispatcher(learnable, settings, depth=1 if simulated else 2)
     checkpoint = settings.run_folder / "checkpoint.npz"

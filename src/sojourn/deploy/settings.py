@@ -1,7 +1,7 @@
 """What a deployment is asked to do, as Flower's run configuration says it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,8 @@ MOST_CLIENTS = 100_000
 
 WHERE = "[tool.flwr.app.config]"
 OWN_TABLE = "task."
+DEFAULT_LEARNING_RATE = 0.1
+"""Where neither the configuration nor a plan says one."""
 """Keys of the table ``[tool.flwr.app.config.task]`` are the user's own."""
 
 
@@ -77,6 +79,7 @@ class Settings:
     run_folder: Path = Path("run")
     resume: bool = False
     predict: bool = True
+    task: Mapping[str, Any] = field(default_factory=dict)
 
     def replan(self) -> Replan | None:
         """How routing is computed from service rates while running; ``None`` if it is not."""
@@ -86,6 +89,19 @@ class Settings:
             return _replan_like(self.plan, self.concurrency, self.rule.local_steps)
         name = self.routing or "uniform"
         return lambda rates: named_routing(Fleet(rates), name)
+
+
+def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration says to ``task.py`` alone.
+
+    >>> own_settings({"clients": 3, "task.folder": "/data", "task.model.width": 64})
+    {'folder': '/data', 'model.width': 64}
+    """
+    return {
+        key.removeprefix(OWN_TABLE): value
+        for key, value in config.items()
+        if key.startswith(OWN_TABLE)
+    }
 
 
 def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
@@ -128,6 +144,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         "predict": table.take("predict", bool, default=True),
     }
     table.close()
+    values["task"] = own_settings(config)
     if plan_name and (routing is not None or fleet_name):
         raise InvalidFile(f"{WHERE}: 'plan' holds fleet and routing; leave these two out")
     fleet = _read_fleet(fleet_name, folder) if fleet_name else None
@@ -140,6 +157,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     else:
         known = fleet or Fleet(np.full(clients, 1.0))
         p = named_routing(known, routing or "uniform")
+        learning_rate = learning_rate or DEFAULT_LEARNING_RATE
         network = Network(known, p, concurrency or clients)
     if network.size != clients:
         raise InvalidFile(
@@ -158,7 +176,10 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
             "adapt = true to learn them while running."
         )
     if learning_rate <= 0:
-        raise InvalidFile(f"{WHERE}: 'learning-rate' must be positive; it is {learning_rate:g}")
+        none = " (the plan gives none)" if plan_name and learning_rate == 0 else ""
+        raise InvalidFile(
+            f"{WHERE}: 'learning-rate' must be positive; it is {learning_rate:g}{none}"
+        )
     network = replace(network, concurrency=concurrency or network.concurrency)
     return Settings(
         clients=clients,

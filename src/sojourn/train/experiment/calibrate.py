@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput
 from sojourn.train.replay.problem import EVALUATION_CHUNK, Loss, Problem, Samples
+from sojourn.train.replay.state import relative_weights
+from sojourn.types import FloatArray
 
 PAIRS = 4
 WARM_UP_PASSES = 5
@@ -27,7 +30,8 @@ class Measurement:
     ``loss`` is :math:`f(w) = \frac1n \sum_i f_i(w)` on the training data; ``smoothness`` the largest
     curvature :math:`|\lambda|` of a client's loss, over the clients looked at; ``gradient_variance``
     :math:`\sigma^2` and ``dissimilarity`` :math:`M^2` are means over clients, each with its
-    standard error.
+    standard error. Where clients count by size, :math:`f_i` is a client's loss times
+    :math:`n n_i/N`, for which everything holds as it stands.
     """
 
     loss: float
@@ -66,39 +70,45 @@ def calibrate(
     *,
     learning_rate: float,
     seed: int,
+    client_weights: ArrayLike | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Calibration:
     """Measure at the first weights, train a little, measure again.
 
     The warm-up takes 5 passes over the clients, one step at ``learning_rate`` each. Cost: about
-    20 gradients per client, and the Hessian-vector products of `smoothness`.
+    20 gradients per client, and the Hessian-vector products of `smoothness`. ``client_weights`` say
+    how much every client's loss counts, as in ``replay``.
     """
     weights = problem.initial_weights()
+    scales = _scales(problem, client_weights)
     progress("at the first weights")
-    initial = measure(problem, weights, seed=seed)
+    initial = measure(problem, weights, seed=seed, client_weights=scales)
     progress("warm-up")
     number = 2 * PAIRS
     for step in range(WARM_UP_PASSES):
         for client in range(problem.clients):
             gradient = problem.gradient(weights, client, number + step, seed)
-            weights = weights - learning_rate * gradient
+            weights = weights - learning_rate * float(scales[client]) * gradient
     if not bool(torch.isfinite(weights).all()):
         raise InvalidInput(
             f"the warm-up diverged at learning rate {learning_rate:g}. Give a smaller one."
         )
     progress("after the warm-up")
-    warm = measure(problem, weights, seed=seed)
+    warm = measure(problem, weights, seed=seed, client_weights=scales)
     return Calibration(initial, warm, WARM_UP_PASSES * problem.clients)
 
 
-def measure(problem: Problem, weights: Tensor, *, seed: int) -> Measurement:
+def measure(
+    problem: Problem, weights: Tensor, *, seed: int, client_weights: ArrayLike | None = None
+) -> Measurement:
     """All constants at one point."""
+    scales = _scales(problem, client_weights)
     variance, variance_error, dissimilarity, dissimilarity_error = gradient_moments(
-        problem, weights, seed=seed
+        problem, weights, seed=seed, client_weights=scales
     )
     return Measurement(
-        loss=train_loss(problem, weights),
-        smoothness=smoothness(problem, weights, seed=seed),
+        loss=train_loss(problem, weights, client_weights=scales),
+        smoothness=smoothness(problem, weights, seed=seed, client_weights=scales),
         gradient_variance=variance,
         gradient_variance_error=variance_error,
         dissimilarity=dissimilarity,
@@ -106,7 +116,14 @@ def measure(problem: Problem, weights: Tensor, *, seed: int) -> Measurement:
     )
 
 
-def train_loss(problem: Problem, weights: Tensor) -> float:
+def _scales(problem: Problem, client_weights: ArrayLike | None) -> FloatArray:
+    given = np.ones(problem.clients) if client_weights is None else client_weights
+    return relative_weights(given, problem.clients)
+
+
+def train_loss(
+    problem: Problem, weights: Tensor, *, client_weights: ArrayLike | None = None
+) -> float:
     r""":math:`f(w)`: the loss on all data of a client, averaged over clients."""
     model = problem.trained_model(weights)
     losses = []
@@ -118,11 +135,16 @@ def train_loss(problem: Problem, weights: Tensor) -> float:
                 outputs = model(x[begin : begin + EVALUATION_CHUNK])
                 total += problem.loss(outputs, wanted).item() * len(wanted)
             losses.append(total / len(y))
-    return float(np.mean(losses))
+    return float(np.mean(_scales(problem, client_weights) * losses))
 
 
 def gradient_moments(
-    problem: Problem, weights: Tensor, *, seed: int, pairs: int = PAIRS
+    problem: Problem,
+    weights: Tensor,
+    *,
+    seed: int,
+    pairs: int = PAIRS,
+    client_weights: ArrayLike | None = None,
 ) -> tuple[float, float, float, float]:
     r"""Unbiased :math:`\sigma^2` and :math:`M^2`, each followed by its standard error over pairs.
 
@@ -133,12 +155,14 @@ def gradient_moments(
     where :math:`g_i, g_i'` are gradients on two independent batches of the size that tasks use:
     their noise cancels in the product, so it is not taken for a difference between clients.
     """
+    scales = torch.from_numpy(_scales(problem, client_weights))[:, None]
     variances, products = [], []
     for pair in range(pairs):
         first, second = (
             torch.stack(
                 [problem.gradient(weights, i, 2 * pair + k, seed) for i in range(problem.clients)]
             ).double()
+            * scales
             for k in (0, 1)
         )
         variances.append(float((first - second).square().sum(1).mean()) / 2)
@@ -153,7 +177,9 @@ def gradient_moments(
     )
 
 
-def smoothness(problem: Problem, weights: Tensor, *, seed: int) -> float:
+def smoothness(
+    problem: Problem, weights: Tensor, *, seed: int, client_weights: ArrayLike | None = None
+) -> float:
     r""":math:`L`: the largest :math:`|\lambda|` of a client's Hessian, by power iteration.
 
     Hessian-vector products by differentiating twice, on at most 256 samples each of at most 8
@@ -164,7 +190,11 @@ def smoothness(problem: Problem, weights: Tensor, *, seed: int) -> float:
     count = min(problem.clients, CURVATURE_CLIENTS)
     chosen = np.linspace(0, problem.clients - 1, count).round().astype(int).tolist()
     sets = problem.train_sets
-    return max(_largest_curvature(model, problem.loss, sets[i], generator) for i in chosen)
+    scales = _scales(problem, client_weights)
+    return max(
+        float(scales[i]) * _largest_curvature(model, problem.loss, sets[i], generator)
+        for i in chosen
+    )
 
 
 def curvature(problem: Problem, weights: Tensor, *, seed: int) -> float:
