@@ -67,7 +67,7 @@ def records(history):
 
 def interrupted(path, monkeypatch, **options):
     """Break a run off on its way, and say in which round its checkpoint is."""
-    monkeypatch.setattr("sojourn.train.replay.replay.SECONDS_PER_PROGRESS", 0.0)
+    monkeypatch.setattr("sojourn.train.replay.loop.SECONDS_PER_PROGRESS", 0.0)
     monkeypatch.setattr("sojourn.train.replay.checkpoint.LEAST_SECONDS_PER_WRITE", 0.0)
     with pytest.raises(Interrupted):
         run(path, progress=interrupt_after(100), **options)

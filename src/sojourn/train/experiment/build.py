@@ -58,6 +58,7 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
         _last.key = _last.problem = None
         _last.problem, _last.key = _built(experiment, seed), key
     assert _last.problem is not None
+    _last.problem.channels_last = bool(experiment.channels_last)
     return _last.problem
 
 

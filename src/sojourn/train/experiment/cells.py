@@ -22,7 +22,7 @@ from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import SMALL_MODELS, parse_model
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.checkpoint import Checkpoint, problem_digest
-from sojourn.train.replay.gradients import LONGEST_TRIAL
+from sojourn.train.replay.gradients import LONGEST_TRIAL, channels_last_pays
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.replay import replay
@@ -217,9 +217,10 @@ def expected_gradients_of(experiment: Experiment, strategy: Strategy) -> float:
 
 @dataclass(frozen=True)
 class Preflight:
-    """Whether gradients are computed together, and what identifies a problem of the user's own."""
+    """How gradients are computed, and what identifies a problem of the user's own."""
 
     batched: bool
+    channels_last: bool
     problem_digest: str | None
 
 
@@ -231,13 +232,16 @@ def preflight(experiment: Experiment) -> Preflight:
     seed = experiment.seeds[0]
     with ONE_AT_A_TIME, using_threads(experiment.threads):
         problem = build_problem(experiment, seed)
+        problem.channels_last = False  # which is no part of what a problem is
+        digest = problem_digest(problem) if experiment.problem is not None else None
+        layout = experiment.channels_last
+        problem.channels_last = channels_last_pays(problem) if layout is None else layout
         for strategy in experiment.strategies:
             _check_time(experiment, strategy, seed)
         batched = experiment.batched
         if batched is None:
             batched = _together_pays(experiment, problem, seed)
-        own = experiment.problem is not None
-        return Preflight(batched, problem_digest(problem) if own else None)
+        return Preflight(batched, problem.channels_last, digest)
 
 
 def _check_time(experiment: Experiment, strategy: Strategy, seed: int) -> None:

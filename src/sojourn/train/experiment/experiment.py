@@ -43,8 +43,8 @@ class Experiment:
     ``targets`` and ``stop_at`` are values of the primary measure of the problem, by default
     accuracies; without ``targets`` the times to 50 and 80 % accuracy are told. ``client_weights``
     is ``"equal"`` or ``"size"``: whether clients count the same, or as their samples do.
-    In the folder of an experiment ``threads``, ``batched`` and ``problem_digest`` are written down
-    as they were found when it was begun.
+    In the folder of an experiment ``threads``, ``batched``, ``channels_last`` and ``problem_digest``
+    are written down as they were found when it was begun.
 
     Modules of the users' own are sought in ``folder``; ``extensions`` holds their text, so that an
     experiment can be pickled to where there is no such folder.
@@ -73,6 +73,7 @@ class Experiment:
     client_weights: str = "equal"
     keep_weights: bool = False
     batched: bool | None = None
+    channels_last: bool | None = None
     threads: int | None = None
     checkpoint_seconds: float = 30.0
     folder: Path | None = None
@@ -120,6 +121,7 @@ class Experiment:
             "client-weights": None if self.client_weights == "equal" else self.client_weights,
             "keep-weights": self.keep_weights or None,
             "batched": self.batched,
+            "channels-last": self.channels_last,
             "threads": self.threads,
             "checkpoint-seconds": self.checkpoint_seconds,
             "strategy": [strategy_table(strategy) for strategy in self.strategies],
@@ -227,6 +229,7 @@ def _scalars(table: Table) -> dict[str, Any]:
         "keep_weights": table.take("keep-weights", bool, default=False),
         "evaluate_every": _count(table, "evaluate-every", None),
         "batched": table.take("batched", bool, default=None),
+        "channels_last": table.take("channels-last", bool, default=None),
         "threads": _count(table, "threads", None, most=MOST_THREADS),
         "checkpoint_seconds": _checkpoint_seconds(table),
         **{key.replace("-", "_"): value for key, value in given.items()},

@@ -163,7 +163,10 @@ def prepare_folder(
     experiment = dataclasses.replace(experiment, threads=threads_for(experiment, engine.threads()))
     look = engine.look(experiment)
     experiment = dataclasses.replace(
-        experiment, batched=look.batched, problem_digest=look.problem_digest
+        experiment,
+        batched=look.batched,
+        channels_last=look.channels_last or None,
+        problem_digest=look.problem_digest,
     )
     there.cells.mkdir(parents=True, exist_ok=True)
     _write(experiment, there)
@@ -184,6 +187,8 @@ def _grown(experiment: Experiment, there: RunFolder, engine: Engine) -> Experime
     before = Experiment.read(there.experiment_path)
     if experiment.batched is None:
         experiment = dataclasses.replace(experiment, batched=before.batched)
+    if experiment.channels_last is None:
+        experiment = dataclasses.replace(experiment, channels_last=before.channels_last)
     experiment = dataclasses.replace(
         experiment, threads=before.threads, problem_digest=before.problem_digest
     )

@@ -194,6 +194,7 @@ def problem_digest(problem: Problem) -> str:
         y,
         *held,
         *((sorted(problem.metrics), problem.primary) if problem.metrics or problem.primary else ()),
+        *(("channels last",) if problem.channels_last else ()),
     )
 
 

@@ -1,0 +1,111 @@
+"""Images laid out channels last: the same gradients up to rounding, chosen by measurement."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sojourn.config import Table
+from sojourn.train.experiment import cells
+from sojourn.train.experiment.cells import preflight
+from sojourn.train.experiment.engines import LocalEngine
+from sojourn.train.experiment.experiment import Experiment, experiment_from_table
+from sojourn.train.experiment.run import run_experiment
+from sojourn.train.replay import gradients
+from sojourn.train.replay.checkpoint import problem_digest
+from sojourn.train.replay.gradients import channels_last_pays
+from sojourn.train.replay.problem import Problem
+
+MODULE = """
+import torch
+from torch import nn
+from sojourn.train import Problem
+
+def build(clients, seed):
+    torch.manual_seed(seed)
+    x, y = torch.randn(clients, 12, 2, 8, 8), torch.randint(3, (clients, 12))
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
+    return Problem(model, list(zip(x, y)), (x[0], y[0]), batch_size=4)
+"""
+
+
+def images() -> Problem:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(40, 3, 12, 12, generator=generator)
+    y = torch.arange(40) % 4
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.MaxPool2d(2), nn.Flatten()),
+        nn.Linear(128, 4),
+    )
+    return Problem(model, [(x[:20], y[:20]), (x[20:], y[20:])], (x, y), batch_size=16)
+
+
+def test_gradients_and_evaluations_are_the_same_up_to_rounding() -> None:
+    problem = images()
+    weights = problem.initial_weights().numpy()
+    usual = problem.loss_and_array(weights, 1, 0, seed=5), problem.evaluate(weights)
+    problem.channels_last = True
+    other = problem.loss_and_array(weights, 1, 0, seed=5), problem.evaluate(weights)
+    assert other[0][0] == pytest.approx(usual[0][0], rel=1e-5)
+    np.testing.assert_allclose(other[0][1], usual[0][1], rtol=1e-4, atol=1e-6)
+    assert other[1] == pytest.approx(usual[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(("slower", "pays"), [(True, False), (False, True)])
+def test_the_faster_layout_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, slower: bool, pays: bool
+) -> None:
+    problem, clock = images(), [0.0]
+    real = problem.loss_and_array
+
+    def timed(*args: object, **more: object) -> object:
+        clock[0] += 2.0 if problem.channels_last is slower else 1.0
+        return real(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(problem, "loss_and_array", timed)
+    monkeypatch.setattr(gradients.time, "thread_time", lambda: clock[0])
+    assert channels_last_pays(problem) is pays
+    assert problem.channels_last is False
+
+
+def test_models_without_convolutions_of_images_are_not_tried() -> None:
+    x, y = torch.randn(8, 4), torch.arange(8) % 2
+    assert not channels_last_pays(Problem(nn.Linear(4, 2), [(x, y)], (x, y)))
+
+
+def test_a_layout_is_part_of_what_a_checkpoint_is_for() -> None:
+    problem = images()
+    before = problem_digest(problem)
+    problem.channels_last = True
+    assert problem_digest(problem) != before
+
+
+def experiment(folder: Path, **more: object) -> Experiment:
+    (folder / "convolution_of_a_test.py").write_text(MODULE)
+    values = {
+        "fleet": "three-clusters",
+        "problem": "convolution_of_a_test:build",
+        "rounds": 6,
+        "seeds": 1,
+        "learning-rate": 0.01,
+        "strategies": ["uniform"],
+        **more,
+    }
+    return experiment_from_table(Table(values, "test"), folder)
+
+
+def test_the_choice_is_made_once_and_kept_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "channels_last_pays", lambda problem: True)
+    asked = experiment(tmp_path)
+    run_experiment(asked, tmp_path / "out", LocalEngine())
+    assert Experiment.read(tmp_path / "out" / "experiment.toml").channels_last is True
+    monkeypatch.setattr(cells, "channels_last_pays", lambda problem: False)
+    more = experiment(tmp_path, seeds=2)
+    run_experiment(more, tmp_path / "out", LocalEngine(), resume=True)
+    assert Experiment.read(tmp_path / "out" / "experiment.toml").channels_last is True
+    assert preflight(asked).channels_last is False
+    assert preflight(experiment(tmp_path, **{"channels-last": True})).channels_last is True
