@@ -19,6 +19,22 @@ from sojourn.reproduce.kept import (
 from sojourn.reproduce.run import Reproduction
 from sojourn.reproduce.verdict import Compared, Finding, Statement
 
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "experiments" / "paper" / "results" / "quick"
+
+
+@pytest.mark.parametrize("page", ["README.md", "experiments/paper/README.md"])
+def test_the_numbers_of_a_page_are_those_of_the_kept_files(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert "<!-- reproduction: verdicts -->" in text
+    assert filled(text, KEPT) == text
+
+
+def test_the_kept_reproduction_is_small_and_says_where_it_comes_from() -> None:
+    assert sum(path.stat().st_size for path in KEPT.rglob("*") if path.is_file()) < 4_000_000
+    for finding in findings_in(KEPT):
+        assert finding.provenance["sojourn"]
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -39,7 +55,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_tables_say_what_the_files_say(folder: Path) -> None:
     assert [finding.claim for finding in findings_in(folder)] == ["3", "4"]
-    assert "of 2 statements about training 1 are told at 95 %" in summary(folder)
+    assert "of 2 statements about training 1 were run, and 1 of these are told at 95 %" in summary(
+        folder
+    )
     rows = verdicts(folder).splitlines()
     assert rows[2] == "| 3 Accuracy | reproduces, as far as told | 1 |  | 1 |"
     assert rows[3].startswith("| 4 ")

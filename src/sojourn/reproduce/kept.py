@@ -32,12 +32,14 @@ def findings_in(folder: Path) -> list[Finding]:
 def summary(folder: Path) -> str:
     """How the reproduction was made, how long it took, and how much of the training was told."""
     record = read_record(folder)
-    outcomes = Counter(
-        statement.outcome
+    about_training = [
+        statement
         for finding in findings_in(folder)
         for statement in finding.statements
         if finding.reduced or statement.compared
-    )
+    ]
+    outcomes = Counter(statement.outcome for statement in about_training)
+    looked_at = sum(bool(statement.compared) for statement in about_training)
     told = outcomes["reproduces"] + outcomes["does not reproduce"]
     jobs = record["provenance"]["inputs"]["jobs"]
     budget = record.get("processor_seconds")
@@ -45,8 +47,8 @@ def summary(folder: Path) -> str:
     return (
         f"`sojourn reproduce --scale {record['scale']}` with {jobs} job{'s' if jobs > 1 else ''}"
         f"{paid} for training, {_minutes(record['elapsed_seconds'])} by the clock: of "
-        f"{sum(outcomes.values())} statements about training {told} are told at 95 %, "
-        f"{outcomes['reproduces']} of them as the paper has it."
+        f"{len(about_training)} statements about training {looked_at} were run, and {told} of "
+        f"these are told at 95 %, {outcomes['reproduces']} as the paper has it."
     )
 
 
