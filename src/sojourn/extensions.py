@@ -134,13 +134,14 @@ def _taken(given: Table, knob: str, annotation: Any, parts: Parts, folder: Path 
         what, registry = parts[annotation]
         where = f"{given.where}: {key}"
         return from_table(value, registry, what, where=where, folder=folder, parts=parts)
-    if typing.get_origin(annotation) is tuple:
-        value = given.take(key, list, default=None)
-        return None if value is None else tuple(value)
-    offered = typing.get_args(annotation) or (annotation,)
+    several = typing.get_origin(annotation) is tuple
+    offered = (annotation,) if several else typing.get_args(annotation) or (annotation,)
+    wanted = [list if typing.get_origin(kind) is tuple else kind for kind in offered]
     plain = (bool, int, float, str, list, dict)
-    kinds = tuple(kind for kind in plain if kind in offered) or plain
-    return given.take(key, kinds, default=None)
+    kinds = tuple(kind for kind in plain if kind in wanted) or plain
+    value = given.take(key, kinds, default=None)
+    listed = isinstance(value, list) and list not in offered and list in wanted
+    return tuple(value) if listed else value
 
 
 def _name(value: Any, built_in: bool) -> str:

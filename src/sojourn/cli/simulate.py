@@ -82,7 +82,7 @@ def simulate(
         str,
         typer.Option(
             help="Dispatch: routed, never-queue, idle, shuffled, synchronous, restart, first-of, "
-            "or module:name."
+            "attempts, or module:name."
         ),
     ] = "routed",
     start: Annotated[

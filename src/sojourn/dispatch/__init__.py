@@ -15,9 +15,11 @@ policy           the next task goes to
 ``synchronous``  a cohort of m distinct clients, drawn when the last of the cohort before is done
 ``restart``      as ``never-queue``; a running task that has become too stale begins anew
 ``first-of``     a cohort; after its first results the rest are stopped and the next one begins
+``attempts``     whoever has attempts left in this round, each of which may be cut short
 ===============  =================================================================================
 """
 
+from sojourn.dispatch.attempts import Attempts
 from sojourn.dispatch.policies import (
     Idle,
     NeverQueue,
@@ -32,6 +34,7 @@ from sojourn.dispatch.stopping import FirstOf, Restart
 
 __all__ = [
     "POLICIES",
+    "Attempts",
     "Chooser",
     "FirstOf",
     "Idle",

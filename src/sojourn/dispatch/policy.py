@@ -67,6 +67,13 @@ class Chooser:
         """
         raise InvalidInput("this policy chooses nobody: its chooser has no 'choose'")
 
+    def holds(self, client: int, time: float) -> tuple[float, bool]:
+        """How long a task occupies ``client`` that takes it ``time``, and whether it is cut short.
+
+        A task that is cut short has no result. Asked when service begins, in virtual time only.
+        """
+        return time, False
+
     def sent(self, client: int) -> None:
         """A task has gone to ``client``, chosen or, at the start, dealt."""
 
@@ -98,6 +105,10 @@ class Policy:
     def in_flight(self, network: Network) -> int:
         """How many tasks are in flight under this policy: m, unless it keeps some back."""
         return network.concurrency
+
+    def first_clients(self, network: Network) -> Sequence[int] | None:
+        """The clients of the first tasks; ``None``: as the start says."""
+        return None
 
     def shares(self, network: Network) -> FloatArray | None:
         """Every client's share of the completions in the long run, ``(n,)``; ``None``: unknown."""

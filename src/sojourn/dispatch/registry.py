@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sojourn.dispatch.attempts import Attempts
 from sojourn.dispatch.policies import Idle, NeverQueue, Routed, Shuffled, Synchronous
 from sojourn.dispatch.policy import Policy
 from sojourn.dispatch.stopping import FirstOf, Restart
@@ -12,7 +13,7 @@ from sojourn.extensions import from_table, to_table
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy
-    for policy in (Routed, NeverQueue, Idle, Shuffled, Synchronous, Restart, FirstOf)
+    for policy in (Routed, NeverQueue, Idle, Shuffled, Synchronous, Restart, FirstOf, Attempts)
 }
 """Every policy by the name that configuration calls it."""
 

@@ -119,6 +119,8 @@ def link_times(fleet: Fleet) -> FloatArray | None:
     >>> link_times(Fleet([1.0, 2.0], downlink=[0.5, 0.0], uplink=[1.0, 0.0])).tolist()
     [1.5, 0.0]
     """
+    if fleet.downlink is None and fleet.uplink is None:
+        return None
     times = [column for column in (fleet.downlink, fleet.uplink) if column is not None]
     if not any(column.any() for column in times):
         return None

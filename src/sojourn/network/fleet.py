@@ -305,9 +305,9 @@ def positive_vector(name: str, values: ArrayLike, advice: str = "") -> FloatArra
         raise InvalidInput(f"{name} must be numbers; {values!r} is not") from error
     if vector.ndim != 1 or vector.size == 0:
         raise InvalidInput(f"{name} must be a non-empty list of numbers, one per class")
-    wrong = np.flatnonzero(~(np.isfinite(vector) & (vector > 0)))
-    if wrong.size:
-        i = int(wrong[0])
+    good = np.isfinite(vector) & (vector > 0)
+    if not good.all():
+        i = int(np.argmin(good))
         text = f"{name} must be positive and finite; entry {i + 1} is {vector[i]:g}."
         raise InvalidInput(f"{text} {advice}".strip())
     return vector

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,8 @@ class Network:
 
 def check_concurrency(value: int) -> int:
     """``value`` as an int of at least 1, or ``InvalidInput``."""
+    if type(value) is int and 1 <= value <= MOST_TASKS:
+        return value
     number = np.asarray(value)
     if number.ndim != 0 or number.dtype.kind not in "iuf" or not float(number).is_integer():
         raise InvalidInput(f"concurrency must be a whole number of tasks; it is {value!r}")
@@ -201,36 +204,43 @@ def check_concurrency(value: int) -> int:
     return int(number)
 
 
+@lru_cache(maxsize=8)
+def _own_parents(classes: int) -> IntArray:
+    """Every class its own parent; planners make thousands of networks of one fleet."""
+    of = np.arange(classes)
+    of.setflags(write=False)
+    return of
+
+
 def _checked_parents(fleet: Fleet, parents: ArrayLike | None) -> IntArray:
     if parents is None:
-        of = np.arange(fleet.classes)
-    else:
-        try:
-            of = np.array(parents, dtype=np.int64)
-        except (OverflowError, TypeError, ValueError):
-            of = np.full(fleet.classes, -1)
-        if of.shape != (fleet.classes,):
-            raise InvalidInput(
-                f"parents must have one entry per class of the fleet: it has shape {of.shape}, the "
-                f"fleet has {fleet.classes} classes"
-            )
-        if of[0] != 0 or not np.isin(np.diff(of), (0, 1)).all():
-            raise InvalidInput(
-                "parents (fleet-class in a file, from 1 on) must number the fleet's classes without "
-                f"a gap, the parts of a class one after another; it is {parents!r:.100}"
-            )
-        rates = fleet.service_rates
-        uneven = np.flatnonzero((np.diff(of) == 0) & (rates[1:] != rates[:-1]))
-        if uneven.size:
-            k = int(uneven[0])
-            raise InvalidInput(
-                f"{fleet.label(k)} and {fleet.label(k + 1)} are parts of one class and must have one "
-                f"service rate (fleet-class, service-rate in a file); they have {rates[k]:g} and "
-                f"{rates[k + 1]:g}"
-            )
-        for name, values in fleet.columns.items():
-            if ((np.diff(of) == 0) & (values[1:] != values[:-1])).any():
-                raise InvalidInput(f"the parts of one class of the fleet must have one {name}")
+        return _own_parents(fleet.classes)
+    try:
+        of = np.array(parents, dtype=np.int64)
+    except (OverflowError, TypeError, ValueError):
+        of = np.full(fleet.classes, -1)
+    if of.shape != (fleet.classes,):
+        raise InvalidInput(
+            f"parents must have one entry per class of the fleet: it has shape {of.shape}, the "
+            f"fleet has {fleet.classes} classes"
+        )
+    if of[0] != 0 or not np.isin(np.diff(of), (0, 1)).all():
+        raise InvalidInput(
+            "parents (fleet-class in a file, from 1 on) must number the fleet's classes without "
+            f"a gap, the parts of a class one after another; it is {parents!r:.100}"
+        )
+    rates = fleet.service_rates
+    uneven = np.flatnonzero((np.diff(of) == 0) & (rates[1:] != rates[:-1]))
+    if uneven.size:
+        k = int(uneven[0])
+        raise InvalidInput(
+            f"{fleet.label(k)} and {fleet.label(k + 1)} are parts of one class and must have one "
+            f"service rate (fleet-class, service-rate in a file); they have {rates[k]:g} and "
+            f"{rates[k + 1]:g}"
+        )
+    for name, values in fleet.columns.items():
+        if ((np.diff(of) == 0) & (values[1:] != values[:-1])).any():
+            raise InvalidInput(f"the parts of one class of the fleet must have one {name}")
     of.setflags(write=False)
     return of
 

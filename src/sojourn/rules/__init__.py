@@ -3,6 +3,13 @@
 Each is a small frozen value; `Rule` says what one of your own must have.
 """
 
+from sojourn.rules.attempts import (
+    MindFlayer,
+    Shadowheart,
+    equilibrium_time,
+    mindflayer_attempts,
+    shadowheart_numbers,
+)
 from sojourn.rules.differences import FADAS, FedAsync, FedAvg, FedBuff, FedFa
 from sojourn.rules.gradients import (
     DCASGD,
@@ -46,6 +53,7 @@ __all__ = [
     "InverseSquareRoot",
     "MSynchronousSGD",
     "Malenia",
+    "MindFlayer",
     "MinibatchSGD",
     "Momentum",
     "Move",
@@ -58,11 +66,15 @@ __all__ = [
     "Rule",
     "Server",
     "ServerState",
+    "Shadowheart",
     "ShuffledAsyncSGD",
     "Steps",
     "Weighting",
     "check_rule",
+    "equilibrium_time",
     "local_learning_rate",
+    "mindflayer_attempts",
     "rule_from_table",
     "rule_to_table",
+    "shadowheart_numbers",
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from sojourn.errors import InvalidInput
 from sojourn.extensions import Parts, from_table, to_table
+from sojourn.rules.attempts import MindFlayer, Shadowheart
 from sojourn.rules.differences import FADAS, FedAsync, FedAvg, FedBuff, FedFa
 from sojourn.rules.gradients import (
     DCASGD,
@@ -50,6 +51,8 @@ RULES: dict[str, type[Rule]] = {
         MSynchronousSGD,
         FADAS,
         FedFa,
+        MindFlayer,
+        Shadowheart,
     )
 }
 """Every rule by the name that configuration calls it."""

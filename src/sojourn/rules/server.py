@@ -8,7 +8,7 @@ clipping, weight decay and learning-rate schedules act on any rule's moves alike
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from sojourn.rules.state import Arrival, Number, ServerState
 from sojourn.types import Vector
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     r"""Where a rule would go: :math:`w + s\,v`.
 
     ``vector`` is :math:`v`, ``step`` is :math:`s` (negative against a gradient) and ``rate`` the

@@ -33,7 +33,8 @@ class Arrival:
     with; ``staleness`` counts the model versions made since. ``share`` is the client's share of all
     tasks as known when this one was sent, and ``divisor`` what the weight of the update is divided
     by, fixed then (see `Weighting`). ``round`` counts the completions before this one, ``progress``
-    is the fraction of the run that is over (0 where its end is not known).
+    is the fraction of the run that is over (0 where its end is not known). Of a task that was
+    ``cut`` short there is no update (it is zero); only rules that say so hear of it.
     """
 
     update: Vector
@@ -44,6 +45,7 @@ class Arrival:
     divisor: float = 1.0
     round: int = 0
     progress: float = 0.0
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class ServerState:
 
     def updated(self, weights: Vector, **numbers: Number) -> "ServerState":
         """The next version, with ``numbers`` changed."""
-        changed = {**self.numbers, **numbers}
+        changed = {**self.numbers, **numbers} if numbers else self.numbers
         return ServerState(weights, self.version + 1, self.arrays, changed)
 
     def remembering(self, **numbers: Number) -> "ServerState":
@@ -79,7 +81,8 @@ class Rule(Protocol):
     a task takes.
 
     A rule may also have a ``weighting`` (`Weighting`), from which the divisors of arrivals are
-    made, and ``memory(clients, dimension)``, the numbers it keeps beyond the weights.
+    made, ``memory(clients, dimension)``, the numbers it keeps beyond the weights, and
+    ``hears_of_cuts``: true if `apply` is to be called for tasks that were cut short.
     """
 
     @property

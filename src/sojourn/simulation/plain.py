@@ -1,7 +1,8 @@
 """The event loop in plain Python, for policies without a compiled form: anybody's own.
 
 A task due at the same instant as a completion is sent then, or as soon as the policy names a client
-for it. A task that the policy stops is taken from its client without a trace in the schedule.
+for it. A task that the policy stops is taken from its client without a trace in the schedule; one
+that it cuts short makes a round without a result.
 Cost: some microseconds per round, and what the policy takes to choose.
 """
 
@@ -50,10 +51,20 @@ class PlainRun:
         self._begun = itertools.count()
         self._service: dict[int, int] = {}
         self._held = 0
+        self._cutting: set[int] = set()
+        self._cut: list[int] = []
         self._chooser = policy.chooser(choosing)
         self._chooser.changed(self)
-        for client in first_clients(network, scenario.start, self.concurrency, starting).tolist():
+        first = policy.first_clients(network)
+        if first is None:
+            first = first_clients(network, scenario.start, self.concurrency, starting).tolist()
+        for client in first:
             self._send(client, 0)
+
+    @property
+    def cut(self) -> IntArray | None:
+        """The rounds so far whose task was cut short; ``None``: none was."""
+        return np.array(self._cut, dtype=np.int64) if self._cut else None
 
     @property
     def under_way(self) -> int:
@@ -86,6 +97,8 @@ class PlainRun:
             self.now, _, finisher = heapq.heappop(self._future)
             queue = self._queues[finisher]
             client[written], sent[written], time[written] = finisher, queue[0], self.now
+            if finisher in self._cutting:
+                self._cut.append(done + written)
             written += 1
             self._leave(finisher)
             for stopped in self._chooser.stops(self, finisher):
@@ -125,6 +138,7 @@ class PlainRun:
         """The task that ``client`` works on is the server's again."""
         self._queues[client].popleft()
         del self._service[client]
+        self._cutting.discard(client)
         if self._queues[client]:
             self._serve(client)
         self._held += 1
@@ -137,9 +151,11 @@ class PlainRun:
         self._leave(client)
 
     def _serve(self, client: int) -> None:
-        finish = self.now + self._units.take(client)
+        taken, cut = self._chooser.holds(client, self._units.take(client))
+        if cut:
+            self._cutting.add(client)
         self._service[client] = next(self._begun)
-        heapq.heappush(self._future, (finish, self._service[client], client))
+        heapq.heappush(self._future, (self.now + taken, self._service[client], client))
 
     def _forget_stopped(self) -> None:
         """Let the next completion be one that happens; now and then, all others too."""

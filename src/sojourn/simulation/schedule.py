@@ -27,6 +27,7 @@ class Schedule:
     still in flight at the end. Who finishes when does not depend on the weights: one schedule serves
     every model, data set and server rule. ``spent`` is the time spent in every stage where tasks
     travel (see `sojourn.simulation.journeys`); `sojourn.simulation.activity.time_spent` reads it.
+    ``cut`` are the rounds whose task the policy cut short, so that they have no result.
 
     >>> from sojourn.network import built_in_fleet, uniform_routing
     >>> from sojourn.simulation.simulate import simulate
@@ -46,6 +47,7 @@ class Schedule:
     seed: Seed
     horizon: float | None = None
     spent: FloatArray | None = None
+    cut: IntArray | None = None
 
     @property
     def rounds(self) -> int:
@@ -151,6 +153,7 @@ class Schedule:
                 seed=self.seed,
                 horizon=self.horizon,
                 spent=self.spent,
+                cut=self.cut,
             )
 
     @classmethod

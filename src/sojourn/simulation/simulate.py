@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
 from sojourn.simulation.capacity import check_resources
+from sojourn.simulation.plain import PlainRun
 from sojourn.simulation.runs import Run, start_run
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.schedule import Schedule
@@ -37,7 +38,7 @@ def simulate(
     Client i serves its tasks first in, first out, one at a time, each in ``work`` times a service time of
     mean :math:`1/\mu_i` and shape ``law`` (see ``Law``). At each completion one task is dispatched, as
     ``policy`` says (see `sojourn.dispatch`): ``routed``, ``never-queue``, ``idle``, ``shuffled``,
-    ``synchronous``, ``restart``, ``first-of``, or one's own. Where the network has links and a
+    ``synchronous``, ``restart``, ``first-of``, ``attempts``, or one's own. Where the network has links and a
     server that take time, a task travels first, its update travels back and queues at the server,
     and then the round counts; ``link_law`` and ``server_law`` are the laws of these times. These six and ``start`` are the parts of a ``scenario``; give
     that, or the parts by their names.
@@ -82,7 +83,8 @@ def simulate(
                 if progress is not None and done:
                     progress(done, rounds or round(done * float(time or 0.0) / times[-1]))
                 last = float(times[-1]) if times.size else 0.0
-            writer.finish(*run.in_flight(), **about, spent=run.spent(time or last))
+            about |= {"spent": run.spent(time or last), "cut": _cut(run)}
+            writer.finish(*run.in_flight(), **about)
         return Schedule.read(folder)
     pieces = list(_pieces(run, rounds, time, rounds or CHUNK))
     client, dispatched, times = (
@@ -90,7 +92,13 @@ def simulate(
         for parts in zip(*pieces, strict=True)
     )
     spent = run.spent(float(times[-1]) if time is None else float(time))
-    return Schedule(client, dispatched, times, *run.in_flight(), **about, spent=spent)
+    return Schedule(
+        client, dispatched, times, *run.in_flight(), **about, spent=spent, cut=_cut(run)
+    )
+
+
+def _cut(run: Run) -> IntArray | None:
+    return run.cut if isinstance(run, PlainRun) else None
 
 
 def _pieces(

@@ -86,6 +86,7 @@ class ScheduleWriter:
         seed: Seed,
         horizon: float | None,
         spent: FloatArray | None = None,
+        cut: IntArray | None = None,
     ) -> None:
         """Add the tasks still in flight and how the schedule came about, and give it its name."""
         for name in _GROWING:
@@ -99,6 +100,8 @@ class ScheduleWriter:
             np.save(self._temporary / f"{name}.npy", values.astype(_ARRAYS[name]))
         if spent is not None:
             np.save(self._temporary / "spent.npy", spent)
+        if cut is not None:
+            np.save(self._temporary / "cut.npy", cut)
         settings = {
             "format": FORMAT,
             "rounds": self._rounds,
@@ -176,6 +179,8 @@ def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidFile(f"{folder}: the arrays do not have the {rounds} rounds it should have")
     if network.has_stations or scenario.has_calendar(network):
         arrays["spent"] = _mapped(path / "spent.npy", "time")
+    if is_file(path / "cut.npy"):
+        arrays["cut"] = _mapped(path / "cut.npy", "dispatched")
     return {**arrays, "network": network, "scenario": scenario, "seed": seed, "horizon": horizon}
 
 

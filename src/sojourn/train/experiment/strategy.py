@@ -19,6 +19,7 @@ from sojourn.laws import ServiceLaw, fleet_laws
 from sojourn.network import ROUTINGS, Fleet, Network, named_routing
 from sojourn.planning import Plan
 from sojourn.rules import Rule, check_rule, rule_from_table, rule_to_table
+from sojourn.rules.pairing import check_pair
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
 from sojourn.simulation.traces import read_laws
@@ -104,6 +105,7 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
         text, plan = _read_plan(routing, fleet, where, folder)
     rule, policy = _rule_and_policy(table, defaults, plan, folder)
     said(where, _check_policy, rule, policy, None if plan and not plan.policy.routes else given)
+    said(where, check_pair, rule, policy, fleet.size)
     law = _law(table, defaults["law"])
     laws = said(where, fleet_laws, fleet) if law is None else None
     if laws is None:

@@ -88,7 +88,11 @@ class _DenseGradients:
     """
 
     def __init__(self, problem: Problem, layers: list[nn.Module]) -> None:
-        self._layers = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
+        self._layers = [
+            (layer, "bias" in dict(layer.named_parameters()))
+            for layer in layers
+            if not isinstance(layer, nn.Flatten)
+        ]
         self._loss = _task_losses(problem)
         self._shapes = list(problem.parameter_shapes.values())
 
@@ -105,22 +109,22 @@ class _DenseGradients:
 
     def _outputs(self, parameters: Iterator[Tensor], x: Tensor) -> Tensor:
         hidden = x.flatten(2).transpose(1, 2)
-        for layer in self._layers:
+        for layer, biased in self._layers:
             if not isinstance(layer, nn.Linear):
                 hidden = layer(hidden)
                 continue
-            shared = len(hidden)
-            if "bias" in dict(layer.named_parameters()):
-                weight, bias = next(parameters), next(parameters)
-                tasks, outputs, inputs = weight.shape
-                # Tasks that share a batch are one wider layer.
-                wide = weight.reshape(shared, -1, inputs), bias.reshape(shared, -1, 1)
-                hidden = torch.baddbmm(wide[1], wide[0], hidden)
+            weight = next(parameters)
+            bias = next(parameters).unsqueeze(2) if biased else None
+            (tasks, outputs, inputs), shared = weight.shape, len(hidden)
+            if shared < tasks:  # Tasks that share a batch are one wider layer.
+                weight = weight.reshape(shared, -1, inputs)
+                bias = None if bias is None else bias.reshape(shared, -1, 1)
+            if bias is None:
+                hidden = torch.bmm(weight, hidden)
             else:
-                weight = next(parameters)
-                tasks, outputs, inputs = weight.shape
-                hidden = torch.bmm(weight.reshape(shared, -1, inputs), hidden)
-            hidden = hidden.reshape(tasks, outputs, -1)
+                hidden = torch.baddbmm(bias, weight, hidden)
+            if shared < tasks:
+                hidden = hidden.reshape(tasks, outputs, -1)
         return hidden.transpose(1, 2)
 
 

@@ -13,6 +13,7 @@ from sojourn.history import History
 from sojourn.progress import Advance
 from sojourn.rules import Arrival, Rule, local_learning_rate, rule_to_table
 from sojourn.rules.memory import check_memory
+from sojourn.rules.pairing import check_pair
 from sojourn.rules.weighting import task_ordinals
 from sojourn.train.replay.checkpoint import CheckpointFile, digest, problem_digest
 from sojourn.train.replay.gradients import (
@@ -60,6 +61,7 @@ class Replay:
         seed: int,
         client_weights: ArrayLike | None = None,
     ) -> None:
+        check_pair(rule, schedule.scenario.policy, problem.clients)
         self.schedule, self.problem, self.rule = schedule, problem, rule
         self.learning_rate, self.seed = learning_rate, seed
         self._rounds = schedule.rounds
@@ -69,6 +71,8 @@ class Replay:
         self._ordinals = task_ordinals(np.asarray(schedule.client))
         self._last_uses = last_uses(self._dispatched)
         self._shares, self._divisors = shares_and_divisors(schedule, rule)
+        self._cut = frozenset(() if schedule.cut is None else schedule.cut.tolist())
+        self._hears_of_cuts = bool(getattr(rule, "hears_of_cuts", False))
         self._client_weights = (
             None
             if client_weights is None
@@ -148,6 +152,7 @@ class Replay:
                 np.asarray(schedule.time),
                 schedule.network.client_routing,
                 schedule.network.concurrency,
+                *([] if schedule.cut is None else [np.asarray(schedule.cut)]),
             ),
             "problem": problem_digest(self.problem),
             "rule": digest(rule_to_table(self.rule)),
@@ -231,7 +236,10 @@ class Replay:
             (weights, number), client = sent[i], clients[i]
             staleness = state.version - number
             position.round = done = start + i + 1
-            if not math.isfinite(loss):
+            cut = done - 1 in self._cut
+            if cut:
+                loss, update = 0.0, np.zeros_like(update)
+            elif not math.isfinite(loss):
                 position.diverged_at = done
                 return
             if self._client_weights is not None:
@@ -245,11 +253,15 @@ class Replay:
                 divisor=divisors[i],
                 round=done - 1,
                 progress=self._progress(done - 1),
+                cut=cut,
             )
-            state, used = rule.apply(state, arrival, **options)
-            rows.tasks += 1
-            rows.loss += loss
+            used = not cut or self._hears_of_cuts
             if used:
+                state, used = rule.apply(state, arrival, **options)
+            if not cut:
+                rows.tasks += 1
+                rows.loss += loss
+            if used and not cut:
                 rows.used += 1
                 rows.staleness += staleness
             position.state = state
