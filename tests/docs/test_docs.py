@@ -1,0 +1,179 @@
+"""The documentation as a reader has it: complete without a network, every link and name in place."""
+
+import importlib.util
+import re
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import sojourn as sj
+from tests.docs.conftest import DOCS
+from tests.report.test_browser import FLAGS
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [pytest.mark.docs, pytest.mark.timeout(1500)]
+LEAST_FIGURES = 10
+
+
+class Links(HTMLParser):
+    """The links of a page, what it loads, and the places in it that can be linked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.places: set[str] = set()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        self.places |= {value for key in ("id", "name") if (value := given.get(key))}
+        if tag == "a" and given.get("href"):
+            self.links.append(str(given["href"]))
+        if tag in ("script", "img", "iframe") and given.get("src"):
+            self.loads.append(str(given["src"]))
+        if tag == "link" and given.get("rel") == "stylesheet":
+            self.loads.append(str(given["href"]))
+
+
+def read(page: Path) -> Links:
+    parser = Links()
+    parser.feed(page.read_text(encoding="utf-8"))
+    return parser
+
+
+def test_no_link_is_broken_and_nothing_is_loaded_from_elsewhere(built: Path) -> None:
+    pages = {path: read(path) for path in built.rglob("*.html")}
+    broken = []
+    for path, found in pages.items():
+        assert [url for url in found.loads if urlsplit(url).scheme or url.startswith("//")] == []
+        for url in [*found.links, *found.loads]:
+            parts = urlsplit(url)
+            if parts.scheme:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not target.exists():
+                broken.append((path.name, url))
+            elif parts.fragment and target in pages:
+                place = unquote(parts.fragment)
+                if place not in pages[target].places:
+                    broken.append((path.name, url))
+    assert broken == []
+
+
+def test_figures_come_from_sessions(built: Path) -> None:
+    asked = sum(
+        len(re.findall(r"^```\{plotted\}", page.read_text(encoding="utf-8"), re.MULTILINE))
+        for page in DOCS.rglob("*.md")
+    )
+    shown = {
+        Path(url).name
+        for page in built.rglob("*.html")
+        for url in read(page).loads
+        if url.endswith(".svg") and "_images" in url
+    }
+    drawn = [name for name in shown if re.search(r"-\d+\.svg$", name)]
+    assert len(drawn) == asked >= LEAST_FIGURES
+    for name in drawn:
+        assert "<svg" in (built / "_images" / name).read_text(encoding="utf-8")[:2000]
+
+
+def test_every_public_name_has_an_entry_under_its_public_name(built: Path) -> None:
+    places = read(built / "api.html").places
+    names = {name for name in sj.__all__ if not name.startswith("_")}
+    assert {name for name in names if f"sojourn.{name}" not in places} - {"rules", "train"} == set()
+    assert {"module-sojourn.rules", "module-sojourn.train"} <= places
+
+
+def test_every_command_has_a_table_of_its_options(built: Path) -> None:
+    spec = importlib.util.spec_from_file_location("sessions", DOCS / "sessions.py")
+    assert spec is not None and spec.loader is not None
+    sessions = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sessions)
+    told = "\n".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in built.rglob("*.html"))
+    for name, command in sessions.commands().items():
+        assert f"```{{options}} {name}\n" in told, f"no page lists the options of 'sojourn {name}'"
+        for param in command.params:
+            if param.param_type_name == "option" and param.name != "help":
+                assert f">{param.opts[0]}" in pages or f"{param.opts[0]}</span>" in pages, (
+                    param.opts
+                )
+
+
+def test_no_copyright_of_nobody_and_no_raw_formula(built: Path) -> None:
+    for path in built.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert "Copyright &#169;" not in text and "Copyright ©" not in text
+        assert not re.search(r"<script[^>]*mathjax", text, re.IGNORECASE)
+    theory = (built / "theory.html").read_text(encoding="utf-8")
+    assert theory.count("<math ") > 80
+    assert not re.search(r"\\(frac|sum|mathrm|sqrt)", re.sub(r"<script.*?</script>", "", theory))
+
+
+@pytest.fixture(scope="module")
+def offline() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        context = browser.new_context(offline=True, viewport={"width": 1400, "height": 900})
+        yield context
+        browser.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1400, 390])
+def test_pages_are_whole_with_the_network_off(offline: Any, built: Path, width: int) -> None:
+    page = offline.new_page()
+    page.set_viewport_size({"width": width, "height": 900})
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    for path in sorted(built.rglob("*.html")):
+        page.goto(path.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path.name
+        cut = page.evaluate(
+            "[...document.querySelectorAll('pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+            ".map(e => e.textContent.slice(0, 60))"
+        )
+        assert cut == [], path.name
+        broken = page.evaluate(
+            "Promise.all([...document.images].filter(i => i.checkVisibility()).map(i => i.decode()"
+            ".then(() => null, () => i.src))).then(all => all.filter(Boolean))"
+        )
+        assert broken == [], path.name
+    page.close()
+    assert complaints == []
+
+
+@pytest.mark.browser
+def test_formulas_are_drawn(offline: Any, built: Path) -> None:
+    page = offline.new_page()
+    page.goto((built / "theory.html").as_uri())
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('math')].map(m => m.getBoundingClientRect())"
+        ".map(b => [b.width, b.height])"
+    )
+    fraction = page.evaluate(
+        "(() => { const [a, b] = document.querySelector('math mfrac').children;"
+        "return a.getBoundingClientRect().bottom <= b.getBoundingClientRect().top + 1; })()"
+    )
+    page.close()
+    assert len(sizes) > 80
+    assert all(width > 2 and height > 5 for width, height in sizes)
+    assert fraction, "a numerator stands above its denominator"
+
+
+@pytest.mark.browser
+def test_search_finds_without_a_network(offline: Any, built: Path) -> None:
+    page = offline.new_page()
+    page.goto((built / "search.html").as_uri() + "?q=staleness")
+    page.wait_for_selector("#search-results li a", timeout=60_000)
+    found = page.locator("#search-results li a").all_inner_texts()
+    page.close()
+    assert len(found) > 3
