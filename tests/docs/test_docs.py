@@ -2,7 +2,6 @@
 
 import importlib.util
 import re
-import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,12 +11,19 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import sojourn as sj
+from tests.browser import browser, needs_chromium
 from tests.docs.conftest import DOCS
-from tests.report.test_browser import FLAGS
 
-CHROMIUM = shutil.which("chromium")
+__all__ = ["browser"]
 pytestmark = [pytest.mark.docs, pytest.mark.timeout(1500)]
 LEAST_FIGURES = 10
+
+
+def chromium(test: Any) -> Any:
+    """Skipped, and says so, where there is no browser."""
+    for mark in needs_chromium:
+        test = mark(test)
+    return test
 
 
 class Links(HTMLParser):
@@ -115,19 +121,14 @@ def test_no_copyright_of_nobody_and_no_raw_formula(built: Path) -> None:
     assert not re.search(r"\\(frac|sum|mathrm|sqrt)", re.sub(r"<script.*?</script>", "", theory))
 
 
-@pytest.fixture(scope="module")
-def offline() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        context = browser.new_context(offline=True, viewport={"width": 1400, "height": 900})
-        yield context
-        browser.close()
+@pytest.fixture
+def offline(browser: Any) -> Iterator[Any]:
+    context = browser.new_context(offline=True, viewport={"width": 1400, "height": 900})
+    yield context
+    context.close()
 
 
-@pytest.mark.browser
+@chromium
 @pytest.mark.parametrize("width", [1400, 390])
 def test_pages_are_whole_with_the_network_off(offline: Any, built: Path, width: int) -> None:
     page = offline.new_page()
@@ -151,7 +152,7 @@ def test_pages_are_whole_with_the_network_off(offline: Any, built: Path, width: 
     assert complaints == []
 
 
-@pytest.mark.browser
+@chromium
 def test_formulas_are_drawn(offline: Any, built: Path) -> None:
     page = offline.new_page()
     page.goto((built / "theory.html").as_uri())
@@ -169,7 +170,7 @@ def test_formulas_are_drawn(offline: Any, built: Path) -> None:
     assert fraction, "a numerator stands above its denominator"
 
 
-@pytest.mark.browser
+@chromium
 def test_search_finds_without_a_network(offline: Any, built: Path) -> None:
     page = offline.new_page()
     page.goto((built / "search.html").as_uri() + "?q=staleness")

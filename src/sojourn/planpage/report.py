@@ -94,6 +94,11 @@ def _headline(plan: Plan, before: Network, sides: Mapping[str, Analysis], how: s
     return head
 
 
+def _least(network: Network) -> str:
+    """Where a task spends time on its way, one each is not the least noise."""
+    return "" if network.has_stations else ", the least of any policy with as many tasks"
+
+
 def _opening(plan: Plan, before: Network, sides: Mapping[str, Analysis], how: str) -> Section:
     classes = shown_classes(plan.fleet)
     value, words = value_at(plan, before), in_words(plan.objective)
@@ -117,12 +122,12 @@ def _opening(plan: Plan, before: Network, sides: Mapping[str, Analysis], how: st
         less = ours.noise_rate / never.noise_rate
         finding += (
             f" Never queueing, by which the next task goes to a client that has none, has a noise "
-            f"rate of {never.noise_rate:.4g}, the least of any policy with as many tasks; the plan "
-            f"has {ours.noise_rate:.4g}"
+            f"rate of {never.noise_rate:.4g}{_least(before)}; the plan has {ours.noise_rate:.4g}"
             + (f", {less:.3g} times as much" if less > 1.005 else "")
             + "."
         )
-        tiles.append(Tile(f"{never.noise_rate:.4g}", "noise rate of never queueing: the floor"))
+        floor = "" if before.has_stations else ": the floor"
+        tiles.append(Tile(f"{never.noise_rate:.4g}", f"noise rate of never queueing{floor}"))
     else:
         tiles.append(Tile(f"{ours.noise_rate:.4g}", "noise rate, plan"))
     return Section(
