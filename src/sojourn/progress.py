@@ -5,17 +5,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Protocol, TextIO, TypeAlias, TypeVar
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress as RichProgress,
+    ProgressColumn,
+    Task,
     TaskProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+from rich.text import Text
 
 Part = TypeVar("Part")
 PATIENCE = 1.0
@@ -46,6 +48,16 @@ class Silent:
         """Nothing."""
 
 
+class _Times(ProgressColumn):
+    """How long it has taken and, if that can be told, how long it will."""
+
+    def render(self, task: Task) -> Text:
+        gone = timedelta(seconds=int(task.elapsed or 0.0))
+        left = task.time_remaining
+        then = "" if left is None else f", {timedelta(seconds=int(left))} left"
+        return Text(f"{gone} gone{then}", no_wrap=True)
+
+
 class Bar:
     """A bar with the time left, on a console that is a terminal."""
 
@@ -54,9 +66,7 @@ class Bar:
             TextColumn("{task.description}"),
             BarColumn(),
             TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            _Times(),
         )
         self._bar = RichProgress(*columns, console=console, transient=True)
         self._task = self._bar.add_task("", total=None)

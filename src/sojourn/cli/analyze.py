@@ -21,7 +21,14 @@ from sojourn.cli.classtable import (
     sort_option,
     write_clients,
 )
-from sojourn.cli.inputs import FleetArgument, ServerRateOption, print_table, printed, say_next
+from sojourn.cli.inputs import (
+    FleetArgument,
+    ServerRateOption,
+    print_table,
+    printed,
+    say_next,
+    screen,
+)
 from sojourn.constants import LearningConstants
 from sojourn.dispatch import Policy, as_policy
 from sojourn.energy import POWERS, energy_per_round
@@ -110,7 +117,7 @@ def analyze(
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
-        console = Console()
+        console = screen()
         if group is not None:
             console.print(grouped_text(original, clients, group))
         _show(result, console)
@@ -247,7 +254,8 @@ def _show_bounds(bounds: dict[str, Any], console: Console) -> None:
     console.print(
         f"\nL = {bounds['smoothness']:g}, sigma = {bounds['gradient_noise']:g}, "
         f"M = {bounds['heterogeneity']:g}, A = {bounds['initial_gap']:g}, "
-        f"learning rate {bounds['learning_rate']:g}, {bounds['rounds']} rounds"
+        f"learning rate {bounds['learning_rate']:g}, {bounds['rounds']} rounds\n"
+        "(L: smoothness, sigma: gradient noise, M: heterogeneity of clients, A: initial gap)"
     )
     table = Table("bound", "value", "= progress", "+ noise", "+ staleness", "is a", box=None)
     for column in table.columns[1:5]:

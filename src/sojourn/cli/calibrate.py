@@ -10,7 +10,7 @@ from rich.table import Table
 
 from sojourn.bounds import max_learning_rate
 from sojourn.cli import app
-from sojourn.cli.inputs import printed, say_next
+from sojourn.cli.inputs import printed, say_next, screen
 
 if TYPE_CHECKING:
     from sojourn.train.experiment.calibrate import Calibration, Measurement
@@ -65,7 +65,7 @@ def calibrate(
     }
     with replacing(out) as temporary:
         temporary.write_text(tomli_w.dumps(record), encoding="utf-8")
-    _show(found, asked, Console())
+    _show(found, asked, screen())
     typer.echo(f"written to {out}")
     say_next(f"sojourn plan {asked.fleet_name} --constants {out}")
 

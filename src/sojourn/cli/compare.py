@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import print_table, printed
+from sojourn.cli.inputs import print_table, printed, say_next, screen
 from sojourn.errors import InvalidFile
 from sojourn.estimate import plus_minus
 from sojourn.files import replacing
@@ -57,6 +56,7 @@ def compare(
     _show(found)
     for path in filter(None, (csv, latex)):
         typer.echo(f"written to {path}")
+    say_next(f"sojourn figure {folders[0]}, or sojourn report {folders[0]}")
 
 
 def _read(folders: Sequence[Path]) -> "tuple[dict[str, Sequence[History]], list[float]]":
@@ -80,7 +80,7 @@ def _read(folders: Sequence[Path]) -> "tuple[dict[str, Sequence[History]], list[
 
 def _show(found: "Comparison") -> None:
     measure = found.measure
-    console = Console()
+    console = screen()
     table = Table(box=None, header_style="bold", pad_edge=False)
     heads = ["seeds", f"final {measure.name}", "mean", f"minus {found.reference}", "95 %", "p"]
     heads += [f"to {measure.target(time.target)}" for time in found.rows[0].times]

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sojourn.cli import app
+from sojourn.cli.inputs import say_next
 from sojourn.errors import MissingExtra
 
 
@@ -22,3 +23,4 @@ def demo(
 
     page = demonstrate(out=out, jobs=jobs, say=typer.echo)
     typer.echo(f"open {page}")
+    say_next("sojourn plan FLEET.csv --page plan.html, for clients of your own")

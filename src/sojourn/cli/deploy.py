@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -37,20 +38,21 @@ def init(
 
     for path in write_app(folder):
         typer.echo(f"wrote {path}")
-    typer.echo(f"Edit {folder / 'federated' / 'task.py'}, then: sojourn deploy local {folder}")
+    typer.echo(f"Edit {folder / 'federated' / 'task.py'}: the model, the data, how to train.")
+    say_next(f"sojourn deploy local {folder}")
 
 
 @deploy.command()
 def local(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An app of `sojourn deploy init`.")],
     clients: Annotated[
-        int | None, typer.Option(help="Clients to start [default: as pyproject.toml says].")
+        int | None, typer.Option(help="Clients to start.", show_default="as pyproject.toml says")
     ] = None,
     updates: Annotated[
-        int | None, typer.Option(help="Updates to apply [default: as pyproject.toml says].")
+        int | None, typer.Option(help="Updates to apply.", show_default="as pyproject.toml says")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results [default: DIR-run].")
+        Path | None, typer.Option(help="Folder for the results.", show_default="DIR-run")
     ] = None,
     resume: Annotated[
         bool,
@@ -104,7 +106,7 @@ def _run(
 
     (results / "status.json").unlink(missing_ok=True)
     with LocalFlower(results / LOGS) as flower:
-        show({"phase": "starting the SuperLink"})
+        show({"phase": f"starting Flower: the SuperLink and {len(pauses)} clients, some seconds"})
         flower.start_superlink()
         for client, seconds in enumerate(pauses):
             flower.start_supernode(client, pause=seconds)
@@ -175,6 +177,8 @@ def _headline(status: Mapping[str, Any]) -> str:
     if "updates" in status:
         words.append(f"{status['updates']}/{status['of']} updates in {status['elapsed']:.0f} s")
         words.append(f"{status['throughput']:.2f}/s")
+        if (left := _seconds_left(status)) is not None:
+            words.append(f"about {left:.0f} s left")
         alive = sum(client["status"] == "alive" for client in status["clients"])
         words.append(f"{alive} of {len(status['clients'])} clients alive")
     if status.get("staleness") is not None:
@@ -200,7 +204,17 @@ def _picture(status: Mapping[str, Any]) -> Group:
             str(client["refused"]),
             "" if seconds is None else f"{seconds:.1f}",
         )
-    return Group(Text(_headline(status)), table)
+    parts: list[RenderableType] = [Text(_headline(status))]
+    if "updates" in status:
+        parts.append(ProgressBar(total=status["of"], completed=status["updates"], width=60))
+    return Group(*parts, table)
+
+
+def _seconds_left(status: Mapping[str, Any]) -> float | None:
+    """How long the rest takes at the speed seen so far."""
+    if not status["throughput"] or status["updates"] >= status["of"]:
+        return None
+    return float(status["of"] - status["updates"]) / float(status["throughput"])
 
 
 def _say_outcome(results: Path) -> None:

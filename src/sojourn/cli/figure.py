@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sojourn.cli import app
+from sojourn.cli.inputs import say_next
 from sojourn.errors import InvalidFile, InvalidInput, MissingExtra, UnknownName
 
 FORMATS = ("pdf", "png", "svg")
@@ -55,6 +56,7 @@ def figure(
     target = out or Path(f"{run.name}-{chosen}.{form}")
     drawn = Figure(run.name, title or "", f"{chosen} of {run.name}", (view,))
     typer.echo(f"written to {save_view(drawn, view, target, size=inches)}")
+    say_next(f"sojourn compare {folder} --latex table.tex")
 
 
 def _inches(text: str) -> tuple[float, float]:

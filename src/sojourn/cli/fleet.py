@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import print_table, printed
+from sojourn.cli.inputs import print_table, printed, say_next, screen
 from sojourn.errors import InvalidInput
 
 fleet_app = typer.Typer(no_args_is_help=True, help="Fleets from what was seen.")
@@ -71,7 +70,7 @@ def estimate(
         ]
         typer.echo(json.dumps({"devices": fleet.size, "classes": rows}, indent=2))
         return
-    console = Console()
+    console = screen()
     table = Table("class", "devices", "tasks", "rate", "95 % interval", "law", box=None)
     for column in table.columns[1:5]:
         column.justify = "right"
@@ -88,3 +87,8 @@ def estimate(
     print_table(console, table)
     if out is not None:
         console.print(f"written: {escape(str(out))}")
+    say_next(
+        f"sojourn plan {out}"
+        if out
+        else "the same with --out fleet.csv, then sojourn plan fleet.csv"
+    )

@@ -1,5 +1,7 @@
 """What several commands take and print alike."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -10,6 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sojourn.network import BUILT_IN_FLEETS
+
+CHOSEN = "green"
+"""The colour of the row that is chosen; yellow is for caution, and nothing else is coloured."""
 
 FleetArgument = Annotated[
     str,
@@ -35,7 +40,11 @@ def printed(value: float) -> str:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table with every name and number in full, beyond the right edge if need be."""
+    """Print a table with every name and number in full.
+
+    On a terminal, columns that do not fit beside the others stand in a further block, with the names
+    before them; in a file or a pipe lines are as long as they need to be.
+    """
     for column in table.columns:
         words = [Text(word) for word in str(column.header).split()]
         entries = [
@@ -43,9 +52,48 @@ def print_table(console: Console, table: Table) -> None:
         ]
         column.min_width = max((text.cell_len for text in [*words, *entries]), default=0)
     least = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
-    if least > console.width:
+    if least <= console.width:
+        console.print(table, crop=False)
+        return
+    if not console.is_terminal:
         table.width = least
-    console.print(table, crop=False)
+        console.print(table, crop=False)
+        return
+    gap = table.padding[1] + table.padding[3]
+    names, *others = table.columns
+    for block in _blocks(
+        [(c.min_width or 0) + gap for c in others], console.width - (names.min_width or 0) - gap
+    ):
+        part = Table(box=None, header_style=table.header_style, padding=table.padding)
+        part.pad_edge, part.rows = table.pad_edge, table.rows
+        kept = [names, *(others[k] for k in block)]
+        part.columns = [
+            replace(column, _index=place, width=column.min_width)
+            for place, column in enumerate(kept)
+        ]
+        console.print(part, crop=False)
+
+
+def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Columns in their order, as many together as ``room`` has place for.
+
+    >>> _blocks([4, 4, 4, 9], 8)
+    [[0, 1], [2], [3]]
+    """
+    blocks: list[list[int]] = [[]]
+    used = 0
+    for k, width in enumerate(widths):
+        if blocks[-1] and used + width > room:
+            blocks.append([])
+            used = 0
+        blocks[-1].append(k)
+        used += width
+    return blocks
+
+
+def screen() -> Console:
+    """Standard output, coloured only where the text says so."""
+    return Console(highlight=False)
 
 
 ServerRateOption = Annotated[

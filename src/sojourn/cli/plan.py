@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from sojourn.cli import app
@@ -17,7 +16,7 @@ from sojourn.cli.classtable import (
     sort_option,
     write_clients,
 )
-from sojourn.cli.inputs import FleetArgument, ServerRateOption, say_next
+from sojourn.cli.inputs import FleetArgument, ServerRateOption, say_next, screen
 from sojourn.cli.plantext import SORTED_BY, as_table, next_step, show
 from sojourn.config import Table as Settings
 from sojourn.constants import LearningConstants
@@ -127,7 +126,7 @@ def plan(
 
     Example: sojourn plan three-clusters --out plan.toml
     """
-    console = Console()
+    console = screen()
     known = None if constants is None else read_constants(constants)
     if objective is None:
         learns = known is not None or gradient_norm is not None or guaranteed

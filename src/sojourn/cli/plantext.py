@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sojourn.bounds import max_learning_rate
 from sojourn.cli.classtable import in_order, show_classes
-from sojourn.cli.inputs import print_table, printed
+from sojourn.cli.inputs import CHOSEN, print_table, printed
 from sojourn.floor import noise_floor
 from sojourn.network import ROUTINGS
 from sojourn.optimize import NoiseRate, Throughput
@@ -73,6 +73,11 @@ def show(plan: Plan, console: Console, sort: str | None = None) -> None:
     )
     comparison = plan.comparison()
     print_table(console, _comparison_table(comparison))
+    if comparison["plan"].per_round is not None:
+        console.print(
+            "G: the bound on the mean squared gradient norm after the plan's rounds; H: the same per "
+            "unit of time."
+        )
     headings = {"rate": "service_rate", "probability each": "routing", "share of tasks": "share"}
     in_full = "--clients FILE.csv for all, --sort for others"
     rows = in_order(_classes(plan), sort, SORTED_BY)
@@ -125,7 +130,7 @@ def _comparison_table(comparison: dict[str, Prediction]) -> Table:
         "worst staleness": "worst_staleness",
         "noise rate": "noise_rate",
         "staleness in time": "staleness_time",
-        "eta": "learning_rate",
+        "learning rate": "learning_rate",
         "G": "per_round",
         "H": "per_time",
         "time to accuracy": "time_to_accuracy",
@@ -147,7 +152,7 @@ def _comparison_table(comparison: dict[str, Prediction]) -> Table:
         table.add_row(
             name.replace("never-queue", "never queue"),
             *cells,
-            style="bold" if name == "plan" else None,
+            style=CHOSEN if name == "plan" else None,
         )
     return table
 

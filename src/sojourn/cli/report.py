@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sojourn.cli import app
+from sojourn.cli.inputs import say_next
 from sojourn.errors import MissingExtra
 
 
@@ -35,3 +36,4 @@ def report(
     typer.echo(f"{page} ({page.stat().st_size / 1e6:.1f} MB): open it in a browser")
     if stills:
         typer.echo(f"figures: {page.with_name(f'{page.stem}-figures')}")
+    say_next(f"sojourn compare {folders[0]}, for paired tests in numbers")

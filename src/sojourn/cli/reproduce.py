@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import say_next
+from sojourn.cli.inputs import say_next, screen
 from sojourn.errors import MissingExtra
 from sojourn.progress import shown
 
@@ -68,7 +67,7 @@ def reproduce(
         raise MissingExtra(error.name or "torch", extra="all") from error
 
     wanted = read_claims(claims or [])
-    console = Console()
+    console = screen()
     if listed:
         table = Table(box=None, header_style="bold")
         for column in ("claim", "about", "in the paper"):

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from sojourn.cli import app
-from sojourn.cli.inputs import ServerRateOption, say_next
+from sojourn.cli.inputs import ServerRateOption, say_next, screen
 from sojourn.cli.simulatetext import explanation, show
 from sojourn.energy import energy_per_round
 from sojourn.errors import InvalidInput
@@ -49,7 +48,8 @@ def simulate(
         ),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Completions to simulate; 100,000 unless --time is given.")
+        int | None,
+        typer.Option(help="Completions to simulate.", show_default="100,000 without --time"),
     ] = None,
     time: Annotated[float | None, typer.Option(help="Virtual time to simulate instead.")] = None,
     law: Annotated[
@@ -121,7 +121,7 @@ def simulate(
     warm_up: Annotated[int, typer.Option(help="Leave out this many first rounds.")] = 0,
     replicates: Annotated[
         int | None,
-        typer.Option(help="Independent runs; 20 unless --out asks for a single schedule."),
+        typer.Option(help="Independent runs.", show_default="20; none with --out or --timeline"),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     out: Annotated[
@@ -205,7 +205,7 @@ def simulate(
     if as_json:
         typer.echo(json.dumps(result, indent=2, allow_nan=False))
     else:
-        show(result, Console())
+        show(result, screen())
         say_next(
             f'train with it: strategies = ["{source}", "uniform"], then sojourn train'
             if source.endswith(".toml")

@@ -105,6 +105,8 @@ def show(result: dict[str, Any], console: Console) -> None:
         beside = f", in theory {theory} (z {score})" if "theory" in result["energy"] else ""
         console.print(f"energy per round {found}{beside}")
     console.print(result["explanation"])
+    if "theory" in result["throughput"]:
+        console.print("z: how many standard errors simulation and theory are apart.")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, str, str]:

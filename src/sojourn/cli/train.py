@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import print_table, printed, say_next
+from sojourn.cli.inputs import print_table, printed, say_next, screen
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.measure import ACCURACY, Measure
@@ -119,7 +119,7 @@ def _draw_partition(experiment: "Experiment", path: Path) -> None:
 
 def _console() -> Console:
     """Standard output; wide enough for every number where it is a file or a pipe."""
-    return Console() if sys.stdout.isatty() else Console(width=WIDE)
+    return screen() if sys.stdout.isatty() else Console(width=WIDE, highlight=False)
 
 
 def _show(summary: Mapping[str, Any], console: Console) -> None:

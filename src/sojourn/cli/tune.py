@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
+from sojourn.cli.inputs import CHOSEN, screen
 from sojourn.progress import shown
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def tune(
     if as_json:
         typer.echo((folder / ANSWER).read_text(encoding="utf-8"))
         return
-    console = Console()
+    console = screen()
     _show(tuned, console)
     console.print(f"[bold]{escape(tuned.sentence)}[/bold]")
     console.print(f"written to {folder}")
@@ -118,7 +119,7 @@ def _show(tuned: "Tuned", console: Console) -> None:
     for place, row in enumerate(tuned.table):
         finals = [100 * history.final_accuracy for history in row.histories]
         mean = sum(finals) / len(finals) if finals else float("nan")
-        style = "green" if place == 0 else None
+        style = CHOSEN if place == 0 else None
         table.add_row(
             escape(row.name),
             f"{row.learning_rate:g}",
