@@ -156,13 +156,14 @@
     const now = view.summary;
     const tile = (label, value, note, caution) => element("div", {}, element("dt", {}, label), element("dd", {}, value), element("dd", { class: caution ? "caution" : null }, note));
     const measured = now.curvature_measured ? "measured on the digits" : "assumed: a try measures it";
+    const above = now.curvature_measured && state.learning_rate > now.stable_rate;
     const tiles = [
       tile("updates per unit of time", shown(now.throughput), `clients are busy ${percent(now.busy)} of the time`),
       tile("noise rate", shown(now.noise_rate), now.noise_over_floor < 1.005 ? "the floor: no policy has less" : `${shown(now.noise_over_floor)} times the floor of ${shown(now.noise_floor)}`),
       tile("worst staleness, in rounds", shown(now.worst_staleness), `of ${now.worst_class}`),
       tile("a task takes, in units of time", shown(now.mean_staleness_time), `${few(now.waiting)} of ${now.in_flight} tasks wait`),
       now.time_to_target !== null || state.goal === "noise-rate" || state.dispatch === "never-queue"
-        ? tile("learning rate stable up to", shown(now.stable_rate), state.learning_rate > now.stable_rate ? `yours, ${shown(state.learning_rate)}, is above: curvature ${shown(now.curvature)}, ${measured}` : `at curvature ${shown(now.curvature)}, ${measured}`, state.learning_rate > now.stable_rate)
+        ? tile("learning rate stable up to", shown(now.stable_rate), above ? `yours, ${shown(state.learning_rate)}, is above it; curvature ${shown(now.curvature)}, ${measured}` : `at curvature ${shown(now.curvature)}, ${measured}`, above)
         : null,
       state.goal === "time-to-accuracy" ? tile("time to the target", now.time_to_target === null ? "not known" : shown(now.time_to_target), now.time_to_target === null ? "out of reach, or not routed" : "by the bound, at its best learning rate") : null,
     ].filter(Boolean);
