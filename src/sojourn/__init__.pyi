@@ -1,5 +1,6 @@
 from . import rules as rules, train as train
 from .analysis import analyze as analyze
+from .boundforms import Form as Form
 from .bounds import (
     Bound as Bound,
     Horizon as Horizon,
@@ -66,6 +67,7 @@ from .optimize import (
     TimeBudget as TimeBudget,
     TimeToAccuracy as TimeToAccuracy,
     group_clients as group_clients,
+    optimize_buffer as optimize_buffer,
     optimize_concurrency as optimize_concurrency,
     optimize_routing as optimize_routing,
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sojourn.boundforms import PAPER, Form
 from sojourn.checks import check_positive, check_scale
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput, Unreachable
@@ -48,7 +49,8 @@ class Horizon:
 class Penalties:
     r"""The network's part in the bounds, with gradients of shape ``(k,)``; the rest is constants.
 
-    ``routing`` is :math:`S_1 = \sum 1/p_i` and ``staleness`` :math:`S_2 = \sum E[D_i]/p_i^2`.
+    ``routing`` is :math:`S_1 = \sum 1/p_i` and ``staleness`` :math:`S_2 = \sum E[D_i]/p_i^2`; ``form``
+    says which bound they make.
     """
 
     network: Network
@@ -58,23 +60,40 @@ class Penalties:
     routing_gradient: FloatArray
     staleness: float
     staleness_gradient: FloatArray
+    form: Form = PAPER
 
     def weighted(self, constants: LearningConstants) -> tuple[float, float, FloatArray, FloatArray]:
         r""":math:`b = L B S_1/n^2` and :math:`c = L^2 B m S_2/n^2`, then their gradients.
 
-        The bound's noise is :math:`\eta b` and its staleness :math:`\eta^2 c`.
+        The bound's noise is :math:`\eta b` and its staleness :math:`\eta^2 c`. In general, with
+        :math:`K - 1` updates collected before one is made,
+
+        .. math:: c = \frac{L^2}{n^2} V \Bigl(S_2 + \frac{K - 1}{2} S_1\Bigr), \qquad
+                  V = B (m + K - 1) \text{ or, tight, } \sigma^2 + 2 M^2 (m + K - 2)
+
+        and :math:`\eta` is the learning rate divided by :math:`K`, what one update counts.
         """
         noise = constants.smoothness * constants.noise / self.network.size**2
-        delay = constants.smoothness * noise * self.network.concurrency
+        more = self.form.buffer - 1
+        if self.form.bound == "paper":
+            delay = constants.smoothness * noise * (self.network.concurrency + more)
+        else:
+            others = 2.0 * constants.heterogeneity**2 * (self.network.concurrency - 1 + more)
+            delay = (constants.smoothness / self.network.size) ** 2
+            delay *= constants.gradient_noise**2 + others
+        stale, slope = self.staleness, self.staleness_gradient
+        if more:
+            stale = stale + 0.5 * more * self.routing
+            slope = slope + 0.5 * more * self.routing_gradient
         return (
             noise * self.routing,
-            delay * self.staleness,
+            delay * stale,
             noise * self.routing_gradient,
-            delay * self.staleness_gradient,
+            delay * slope,
         )
 
 
-def penalties(network: Network) -> Penalties:
+def penalties(network: Network, form: Form = PAPER) -> Penalties:
     r"""Throughput, :math:`S_1` and :math:`S_2` of a network, with gradients. Cost: one steady state.
 
     .. math::
@@ -102,6 +121,7 @@ def penalties(network: Network) -> Penalties:
         routing_gradient=-weights,
         staleness=float(counts @ (tasks.relative_delay(p) * weights)),
         staleness_gradient=slope / p,
+        form=form,
     )
 
 
@@ -112,7 +132,13 @@ def check_rounds(rounds: float) -> None:
 
 
 def per_round_bound(
-    network: Network, constants: LearningConstants, *, learning_rate: float, rounds: float
+    network: Network,
+    constants: LearningConstants,
+    *,
+    learning_rate: float,
+    rounds: float,
+    bound: str = "paper",
+    buffer: int = 1,
 ) -> Bound:
     r"""The bound G on the mean squared gradient norm over rounds 0 to T (times 8).
 
@@ -120,7 +146,8 @@ def per_round_bound(
 
     ``rounds`` is :math:`T` (so 0 makes the first term :math:`A/\eta`), ``learning_rate``
     :math:`\eta`. A guarantee only below ``max_learning_rate``, a proxy above. Terms: ``progress``,
-    ``noise``, ``staleness``. Paper: equation (5); its gradient (appendix G) with the diagonal of (9) corrected.
+    ``noise``, ``staleness``. ``bound="tight"`` is the tighter one, ``buffer`` the updates that the server
+    collects for each that it makes: see `Form`. Paper: equation (5); its gradient (appendix G) with the diagonal of (9) corrected.
 
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
@@ -130,11 +157,19 @@ def per_round_bound(
     Bound(0.26: progress 0.1, noise 0.1, staleness 0.06)
     """
     eta = check_scale("learning_rate", learning_rate)
-    return per_round(penalties(network), constants, learning_rate=eta, rounds=rounds)
+    return per_round(
+        penalties(network, Form(bound, buffer)), constants, learning_rate=eta, rounds=rounds
+    )
 
 
 def per_time_bound(
-    network: Network, constants: LearningConstants, *, learning_rate: float, rounds: float
+    network: Network,
+    constants: LearningConstants,
+    *,
+    learning_rate: float,
+    rounds: float,
+    bound: str = "paper",
+    buffer: int = 1,
 ) -> Bound:
     r"""The bound per unit of time, :math:`H = G/\lambda`, with the terms of G so divided.
 
@@ -151,14 +186,16 @@ def per_time_bound(
     0.173333...
     """
     eta = check_scale("learning_rate", learning_rate)
-    return per_time(penalties(network), constants, learning_rate=eta, rounds=rounds)
+    return per_time(
+        penalties(network, Form(bound, buffer)), constants, learning_rate=eta, rounds=rounds
+    )
 
 
 def per_round(
     s: Penalties, constants: LearningConstants, *, learning_rate: float, rounds: float
 ) -> Bound:
     """``per_round_bound`` of a network whose penalties are known."""
-    eta = check_positive("learning_rate", learning_rate)
+    eta = check_positive("learning_rate", learning_rate) / s.form.buffer
     check_rounds(rounds)
     b, c, b_gradient, c_gradient = s.weighted(constants)
     terms = {
@@ -186,7 +223,7 @@ def per_time(
     )
 
 
-def max_learning_rate(network: Network, constants: LearningConstants) -> float:
+def max_learning_rate(network: Network, constants: LearningConstants, form: Form = PAPER) -> float:
     r"""The learning rate below which G and H are guarantees.
 
     .. math:: \eta_{\max} = \frac1{4L} \min\Bigl\{
@@ -194,14 +231,19 @@ def max_learning_rate(network: Network, constants: LearningConstants) -> float:
         \frac{2 n^2}{\sum_i 1/p_i} \Bigr\}
 
     Far below what works in practice (``docs/limits.md``). Zero for a network with links, a server
-    that takes time or clients that come and go, for which no such rate is proved. Paper: appendix C.
+    that takes time or clients that come and go, for which no such rate is proved. For the tight bound, and with a buffer of :math:`K` for both,
+
+    .. math:: \frac{K}{4L} \min\Bigl\{ \Bigl(\frac{m + K - 2}{3 n^2} \sum_i \frac{1}{p_i}
+        \Bigl(\frac{m |\mu|}{\mu_i} + K - 1\Bigr)\Bigr)^{-1/2}, \frac{3 n^2}{4 \sum_i 1/p_i} \Bigr\}
+
+    (``docs/theory.md``). Paper: appendix C.
 
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
     >>> max_learning_rate(Network(fleet, uniform_routing(fleet), 1), LearningConstants(1, 1, 1, 0))
     0.125
     """
-    return _max_learning_rate(network, constants)[0]
+    return _max_learning_rate(network, constants, form)[0]
 
 
 def rounds_to_accuracy(
@@ -210,6 +252,8 @@ def rounds_to_accuracy(
     *,
     gradient_norm: float,
     guaranteed: bool = False,
+    bound: str = "paper",
+    buffer: int = 1,
 ) -> Horizon:
     r"""Rounds until the mean squared gradient norm is at most ``gradient_norm``, at the best learning rate.
 
@@ -226,9 +270,8 @@ def rounds_to_accuracy(
     ...                    gradient_norm=0.8)
     Horizon(400 at learning rate 0.05)
     """
-    return horizon(
-        penalties(network), constants, gradient_norm=gradient_norm, guaranteed=guaranteed
-    )
+    s = penalties(network, Form(bound, buffer))
+    return horizon(s, constants, gradient_norm=gradient_norm, guaranteed=guaranteed)
 
 
 def time_to_accuracy(
@@ -237,6 +280,8 @@ def time_to_accuracy(
     *,
     gradient_norm: float,
     guaranteed: bool = False,
+    bound: str = "paper",
+    buffer: int = 1,
 ) -> Horizon:
     r"""Time until the gradient norm of ``rounds_to_accuracy``: its rounds divided by the throughput.
 
@@ -248,7 +293,7 @@ def time_to_accuracy(
     ...                  gradient_norm=0.8)
     Horizon(400 at learning rate 0.05)
     """
-    s = penalties(network)
+    s = penalties(network, Form(bound, buffer))
     return per_time_horizon(
         s, horizon(s, constants, gradient_norm=gradient_norm, guaranteed=guaranteed)
     )
@@ -267,7 +312,7 @@ def horizon(
     b, c, b_gradient, c_gradient = s.weighted(constants)
     capped = False
     if learning_rate is not None:
-        eta = check_positive("learning_rate", learning_rate)
+        eta = check_positive("learning_rate", learning_rate) / s.form.buffer
     else:
         if constants.noise == 0.0 and not guaranteed:
             raise Unreachable(
@@ -277,7 +322,8 @@ def horizon(
         best = b + math.sqrt(b * b + 3 * c * target)
         eta = target / best if best > 0 else math.inf
         if guaranteed:
-            cap, cap_gradient = _max_learning_rate(s.network, constants)
+            cap, cap_gradient = _max_learning_rate(s.network, constants, s.form)
+            cap, cap_gradient = cap / s.form.buffer, cap_gradient / s.form.buffer
             if cap == 0.0:
                 raise InvalidInput(
                     "no learning rate is proved for a network with links, a server that takes "
@@ -288,16 +334,16 @@ def horizon(
     left = target - eta * b - eta**2 * c
     if left <= 0:
         raise Unreachable(
-            f"a mean squared gradient norm of {gradient_norm:g} is out of reach at learning rate {eta:g}: the bound's noise and "
+            f"a mean squared gradient norm of {gradient_norm:g} is out of reach at learning rate {s.form.buffer * eta:g}: the bound's noise and "
             f"staleness alone are {8 * (eta * b + eta**2 * c):.4g}. Ask for more than that, or for a "
-            f"learning rate below {_reachable_rate(target, b, c):.3g}."
+            f"learning rate below {s.form.buffer * _reachable_rate(target, b, c):.3g}."
         )
     rounds = constants.initial_gap / (eta * left)
     # At the best learning rate the derivative in it vanishes; at the cap it does not.
     gradient = rounds / left * (eta * b_gradient + eta**2 * c_gradient)
     if capped:
         gradient -= rounds * (target - 2 * eta * b - 3 * eta**2 * c) / (eta * left) * cap_gradient
-    return Horizon(value=rounds, gradient=gradient, learning_rate=eta)
+    return Horizon(value=rounds, gradient=gradient, learning_rate=s.form.buffer * eta)
 
 
 def per_time_horizon(s: Penalties, rounds: Horizon) -> Horizon:
@@ -315,10 +361,14 @@ def _reachable_rate(target: float, b: float, c: float) -> float:
     return 2 * target / (b + math.sqrt(b * b + 4 * c * target))
 
 
-def _max_learning_rate(network: Network, constants: LearningConstants) -> tuple[float, FloatArray]:
+def _max_learning_rate(
+    network: Network, constants: LearningConstants, form: Form
+) -> tuple[float, FloatArray]:
     p, mu, counts = network.routing, network.fleet.service_rates, network.fleet.counts
     if network.has_stations or network.fleet.comes_and_goes:
         return 0.0, np.zeros(p.size)
+    if form != PAPER:
+        return _tight_max_learning_rate(network, constants, form.buffer)
     ratio = network.concurrency / network.size
     speed = network.fleet.total_rate
     delay = ratio**2 * speed * float(counts @ (1.0 / (mu * p**2)))
@@ -329,3 +379,19 @@ def _max_learning_rate(network: Network, constants: LearningConstants) -> tuple[
         return value, value / delay * ratio**2 * speed / (mu * p**3)
     value = scale * 2.0 / spread
     return value, value / spread / (network.size * p) ** 2
+
+
+def _tight_max_learning_rate(
+    network: Network, constants: LearningConstants, buffer: int
+) -> tuple[float, FloatArray]:
+    p, n, counts = network.routing, network.size, network.fleet.counts
+    m, waiting = network.concurrency, network.concurrency + buffer - 2
+    scale, spread = buffer / (4.0 * constants.smoothness), float(counts @ (1.0 / p))
+    longest = m * network.fleet.total_rate / network.fleet.service_rates + buffer - 1
+    delay = waiting / (3.0 * n**2) * float(counts @ (longest / p))
+    by_spread = 3.0 * n**2 / (4.0 * spread)
+    if delay * by_spread**2 >= 1.0:
+        value = scale * delay**-0.5
+        return value, value / (2.0 * delay) * waiting / (3.0 * n**2) * longest / p**2
+    value = scale * by_spread
+    return value, value / (spread * p**2)

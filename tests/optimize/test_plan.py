@@ -174,13 +174,18 @@ def test_every_plan_is_held_against_never_queueing(objective):
     assert noise >= 1 and staleness >= 1
 
 
-def test_links_leave_never_queueing_out():
+def test_never_queueing_is_compared_with_links_and_left_out_with_a_server():
     fleet = sj.Fleet([1.0, 2.0], counts=[2, 2], uplink=[0.5, 0.0])
     plan = sj.plan(fleet, sj.NoiseRate())
     assert plan.concurrency == 4
-    assert "never-queue" not in plan.comparison()
-    assert queueing_cost(plan) is None
+    row = plan.comparison()["never-queue"]
+    # One task each, journeys included: 1/1.5 and 2 per unit of time, above the floor.
+    assert row.noise_rate == pytest.approx((2 * 1.5 + 2 * 0.5) / 16, rel=1e-12)
+    assert row.noise_rate > noise_floor(fleet, 4)
     assert warnings(plan) == []
+    served = sj.plan(fleet, sj.NoiseRate(), server_rate=5.0)
+    assert "never-queue" not in served.comparison()
+    assert queueing_cost(served) is None
 
 
 def test_warnings_name_few_tasks_and_timid_steps():

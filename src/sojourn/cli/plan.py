@@ -3,11 +3,12 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
 
+from sojourn.boundforms import PAPER, Form
 from sojourn.cli import app
 from sojourn.cli.classtable import (
     GroupOption,
@@ -36,6 +37,7 @@ from sojourn.optimize import (
     TimeToAccuracy,
     group_clients,
     objective_from_table,
+    optimize_buffer,
 )
 from sojourn.planning import Plan, frontier, plan as make_plan, time_and_energy
 from sojourn.progress import steps
@@ -46,6 +48,7 @@ MOST_TRACED = 200
 """Classes beyond which the frontier is drawn for a grouped fleet."""
 MOST_LINES = 10**7
 """The largest fleet whose clients are written one by one."""
+BEST = "best"
 FIGURES = (".png", ".pdf", ".svg")
 
 
@@ -94,6 +97,16 @@ def plan(
         str | None,
         typer.Option(help="L,sigma,M,A, a TOML file from `sojourn calibrate`, or default."),
     ] = None,
+    bound: Annotated[
+        str,
+        typer.Option(
+            help="The paper's bound (paper), or the one with a smaller staleness (tight)."
+        ),
+    ] = "paper",
+    buffer: Annotated[
+        str,
+        typer.Option(help="Updates that the server collects for each that it makes, or best."),
+    ] = "1",
     group: GroupOption = None,
     sort: Annotated[str | None, sort_option(SORTED_BY)] = None,
     out: Annotated[
@@ -132,7 +145,7 @@ def plan(
         learns = known is not None or gradient_norm is not None or guaranteed
         objective = "time-to-accuracy" if learns else "noise-rate"
     options = _Options(gradient_norm, guaranteed, time, rounds, rho, server_power)
-    wanted = _objective(objective, known, options)
+    wanted = _with_form(_objective(objective, known, options), bound, buffer)
     original = read_fleet(fleet)
     if out is not None and out.suffix == ".csv":
         if clients is not None:
@@ -159,16 +172,24 @@ def plan(
                 gradient_norm=wanted.gradient_norm,
                 energy_share=wanted.energy_share,
                 server_power=wanted.server_power,
+                form=wanted.form,
                 concurrency=concurrency,
                 server_rate=server_rate,
                 progress=step,
             )
+        p = None if routing is None else read_routing(routing, planned)
+        if buffer == BEST:
+            rated = wanted if learning_rate is None else wanted.with_learning_rate(learning_rate)
+            given: dict[str, Any] = {"concurrency": concurrency, "routing": p}
+            wanted = optimize_buffer(
+                planned, rated, server_rate=server_rate, progress=step, **given
+            ).objective
         best = make_plan(
             planned,
             wanted,
             concurrency=concurrency,
             learning_rate=learning_rate,
-            routing=None if routing is None else read_routing(routing, planned),
+            routing=p,
             server_rate=server_rate,
             progress=step,
         )
@@ -208,6 +229,20 @@ def plan(
         if path is not None:
             console.print(f"written: {escape(str(path))}")
     say_next(next_step(fleet, out))
+
+
+def _with_form(objective: Objective, bound: str, buffer: str) -> Objective:
+    """The objective with another form of its bound, if one is asked for."""
+    if buffer != BEST and not buffer.isdecimal():
+        raise InvalidInput(f"--buffer must be a whole number or {BEST}; it is '{buffer}'")
+    form = Form(bound, 1 if buffer == BEST else int(buffer))
+    if form == PAPER and buffer != BEST:
+        return objective
+    if not isinstance(objective, PerRound | PerTime | TimeToAccuracy | TimeBudget | Energy):
+        raise InvalidInput(
+            f"--bound and --buffer go with objectives about the bounds; this one is {objective.name}"
+        )
+    return replace(objective, form=form)
 
 
 class _Options(NamedTuple):

@@ -15,6 +15,7 @@ from sojourn.cli.inputs import CHOSEN, print_table, printed
 from sojourn.floor import noise_floor
 from sojourn.network import ROUTINGS
 from sojourn.optimize import NoiseRate, Throughput
+from sojourn.optimize.objectives import form_of
 from sojourn.planning import Plan, Prediction
 from sojourn.planning.advice import queueing_cost, warnings
 
@@ -68,8 +69,10 @@ def _or_null(value: float | None) -> float | None:
 def show(plan: Plan, console: Console, sort: str | None = None) -> None:
     """Print the plan, what it is compared with, and why."""
     rate = "" if plan.learning_rate is None else f", learning rate {printed(plan.learning_rate)}"
+    size = form_of(plan.objective).buffer
+    collected = "" if size == 1 else f", {size} updates collected for each that is made"
     console.print(
-        f"[bold]{plan.fleet.size} clients, {plan.concurrency} tasks in flight{rate}[/bold]"
+        f"[bold]{plan.fleet.size} clients, {plan.concurrency} tasks in flight{collected}{rate}[/bold]"
     )
     comparison = plan.comparison()
     print_table(console, _comparison_table(comparison))
@@ -88,7 +91,7 @@ def show(plan: Plan, console: Console, sort: str | None = None) -> None:
         console.print(cost)
     constants = plan.objective.constants
     if constants is not None and plan.is_guarantee is False:
-        largest = printed(max_learning_rate(plan.network, constants))
+        largest = printed(max_learning_rate(plan.network, constants, form_of(plan.objective)))
         console.print(
             f"[yellow]A proxy, not a guarantee:[/yellow] the bound is proven for learning rates up "
             f"to {largest}. Compare plans with it; measure before you trust its values."
@@ -104,6 +107,15 @@ def _cost(plan: Plan, comparison: dict[str, Prediction]) -> str | None:
         return None
     m, best = plan.concurrency, isinstance(plan.objective, NoiseRate)
     ours_is = "the best routing" if best and "routing" not in _given(plan) else "this plan"
+    floor = noise_floor(plan.fleet, m)
+    if never.noise_rate > floor * (1.0 + LEAST_GAIN):
+        return (
+            f"Never queueing, one task per client with its journeys, has a noise rate of "
+            f"{printed(never.noise_rate)} at a staleness of {never.staleness_time:.3g}; {ours_is} has "
+            f"{printed(ours.noise_rate)} ({cost[0]:.3g} times) at {ours.staleness_time:.3g} "
+            f"({cost[1]:.2g} times). With links the least of any policy, {printed(floor)}, takes second "
+            "tasks on the way."
+        )
     return (
         f"Never queueing has the least noise any policy can have with {m} "
         f"task{'s' if m > 1 else ''} in flight ({printed(never.noise_rate)}, the floor) at a staleness "

@@ -1,5 +1,6 @@
 """The routing and the concurrency that are best for an objective."""
 
+from sojourn.optimize.buffer import optimize_buffer
 from sojourn.optimize.concurrency import optimize_concurrency
 from sojourn.optimize.energy import Energy, TimeAndEnergy
 from sojourn.optimize.grouping import Grouping, group_clients
@@ -34,6 +35,7 @@ __all__ = [
     "TimeToAccuracy",
     "group_clients",
     "objective_from_table",
+    "optimize_buffer",
     "optimize_concurrency",
     "optimize_routing",
 ]

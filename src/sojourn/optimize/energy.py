@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from sojourn.boundforms import PAPER, Form
 from sojourn.bounds import Horizon, Penalties, horizon, penalties, per_time_horizon
 from sojourn.checks import check_number, check_scale
 from sojourn.config import Table
@@ -31,6 +32,7 @@ class Energy:
     gradient_norm: float
     learning_rate: float | None = None
     server_power: float = 0.0
+    form: Form = PAPER
 
     def __post_init__(self) -> None:
         check_scale("gradient_norm", self.gradient_norm)
@@ -50,18 +52,18 @@ class Energy:
         return replace(self, learning_rate=learning_rate)
 
     def evaluate(self, network: Network) -> Evaluation:
-        s = penalties(network)
+        s = penalties(network, self.form)
         rounds = self._rounds(s)
         value, gradient = self._energy(s, rounds)
         return Evaluation(value, gradient / value, rounds.learning_rate)
 
     def rounds_at(self, network: Network) -> float | None:
-        return self._rounds(penalties(network)).value
+        return self._rounds(penalties(network, self.form)).value
 
     def to_table(self) -> dict[str, Any]:
         table = {"gradient-norm": self.gradient_norm, "server-power": self.server_power}
         rate = {} if self.learning_rate is None else {"learning-rate": self.learning_rate}
-        return table | rate
+        return table | rate | self.form.to_table()
 
     @classmethod
     def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
@@ -76,6 +78,7 @@ class Energy:
             "gradient_norm": table.take("gradient-norm", float),
             "learning_rate": table.take("learning-rate", float, default=None),
             "server_power": table.take("server-power", float, default=0.0),
+            "form": Form.from_table(table),
         }
 
     def _rounds(self, s: Penalties) -> Horizon:
@@ -120,7 +123,7 @@ class TimeAndEnergy(Energy):
         return "time-and-energy"
 
     def evaluate(self, network: Network) -> Evaluation:
-        s = penalties(network)
+        s = penalties(network, self.form)
         rounds = self._rounds(s)
         energy, energy_gradient = self._energy(s, rounds)
         time = per_time_horizon(s, rounds)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
+from sojourn.boundforms import PAPER, Form
 from sojourn.bounds import (
     Horizon,
     Penalties,
@@ -85,6 +86,7 @@ class _Bounded:
     constants: LearningConstants
     learning_rate: float | None
     rounds: float
+    form: Form = PAPER
 
     def __post_init__(self) -> None:
         _check_learning_rate(self.learning_rate)
@@ -103,11 +105,12 @@ class _Bounded:
         return self.rounds
 
     def to_table(self) -> dict[str, Any]:
-        return {"rounds": self.rounds, **_rate_table(self.learning_rate)}
+        return {"rounds": self.rounds, **_rate_table(self.learning_rate), **self.form.to_table()}
 
     @classmethod
     def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
-        return cls(_given(constants, table), _rate_from(table), table.take("rounds", float))
+        rounds = table.take("rounds", float)
+        return cls(_given(constants, table), _rate_from(table), rounds, Form.from_table(table))
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class PerRound(_Bounded):
         return replace(self, learning_rate=learning_rate)
 
     def evaluate(self, network: Network) -> Evaluation:
-        s = penalties(network)
+        s = penalties(network, self.form)
         eta = self._rate(s)
         bound = per_round(s, self.constants, learning_rate=eta, rounds=self.rounds)
         return Evaluation(bound.value, bound.gradient / bound.value, eta)
@@ -149,7 +152,7 @@ class PerTime(_Bounded):
         return replace(self, learning_rate=learning_rate)
 
     def evaluate(self, network: Network) -> Evaluation:
-        s = penalties(network)
+        s = penalties(network, self.form)
         eta = self._rate(s)
         bound = per_time(s, self.constants, learning_rate=eta, rounds=self.rounds)
         return Evaluation(bound.value, bound.gradient / bound.value, eta)
@@ -167,6 +170,7 @@ class TimeToAccuracy:
     gradient_norm: float
     guaranteed: bool = False
     learning_rate: float | None = None
+    form: Form = PAPER
 
     def __post_init__(self) -> None:
         check_scale("gradient_norm", self.gradient_norm)
@@ -184,16 +188,16 @@ class TimeToAccuracy:
         return replace(self, learning_rate=learning_rate)
 
     def evaluate(self, network: Network) -> Evaluation:
-        s = penalties(network)
+        s = penalties(network, self.form)
         time = per_time_horizon(s, self._rounds(s))
         return Evaluation(time.value, time.gradient / time.value, time.learning_rate)
 
     def rounds_at(self, network: Network) -> float | None:
-        return self._rounds(penalties(network)).value
+        return self._rounds(penalties(network, self.form)).value
 
     def to_table(self) -> dict[str, Any]:
         table = {"gradient-norm": self.gradient_norm, "guaranteed": self.guaranteed}
-        return table | _rate_table(self.learning_rate)
+        return table | _rate_table(self.learning_rate) | self.form.to_table()
 
     @classmethod
     def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
@@ -202,6 +206,7 @@ class TimeToAccuracy:
             table.take("gradient-norm", float),
             table.take("guaranteed", bool, default=False),
             _rate_from(table),
+            Form.from_table(table),
         )
 
     def _rounds(self, s: Penalties) -> Horizon:
@@ -221,6 +226,7 @@ class TimeBudget:
     constants: LearningConstants
     time: float
     learning_rate: float | None = None
+    form: Form = PAPER
 
     def __post_init__(self) -> None:
         check_scale("time", self.time)
@@ -238,7 +244,7 @@ class TimeBudget:
         return replace(self, learning_rate=learning_rate)
 
     def evaluate(self, network: Network) -> Evaluation:
-        s = penalties(network)
+        s = penalties(network, self.form)
         rounds = s.throughput * self.time
         eta = self.learning_rate
         if eta is None:
@@ -249,14 +255,15 @@ class TimeBudget:
         return Evaluation(bound.value, gradient / bound.value, eta)
 
     def rounds_at(self, network: Network) -> float | None:
-        return penalties(network).throughput * self.time
+        return penalties(network, self.form).throughput * self.time
 
     def to_table(self) -> dict[str, Any]:
-        return {"time": self.time, **_rate_table(self.learning_rate)}
+        return {"time": self.time, **_rate_table(self.learning_rate), **self.form.to_table()}
 
     @classmethod
     def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
-        return cls(_given(constants, table), table.take("time", float), _rate_from(table))
+        time = table.take("time", float)
+        return cls(_given(constants, table), time, _rate_from(table), Form.from_table(table))
 
 
 @dataclass(frozen=True)
@@ -299,6 +306,12 @@ class Throughput:
         return cls()
 
 
+def form_of(objective: Objective) -> Form:
+    """The form of the bounds that an objective is about; the paper's if it does not say."""
+    form = getattr(objective, "form", PAPER)
+    return form if isinstance(form, Form) else PAPER
+
+
 def usual_concurrency(objective: Objective, fleet: Fleet) -> int | None:
     """The tasks in flight that go with an objective that has no best number of them, if it says."""
     usual = getattr(objective, "usual_concurrency", None)
@@ -309,7 +322,7 @@ def best_learning_rate(s: Penalties, constants: LearningConstants, *, rounds: fl
     r"""The learning rate that makes G least: the root of :math:`A/(T+1) = \eta^2 b + 2 \eta^3 c`.
 
     The right side is increasing and convex in :math:`\eta`: Newton's method from the right of the
-    root, where either term alone would meet the left side.
+    root, where either term alone would meet the left side. With a buffer of K, K times as much.
     """
     b, c, *_ = s.weighted(constants)
     progress = constants.initial_gap / (rounds + 1.0)
@@ -329,7 +342,7 @@ def best_learning_rate(s: Penalties, constants: LearningConstants, *, rounds: fl
         eta -= step
         if abs(step) <= 1e-15 * eta:
             break
-    return eta
+    return eta * s.form.buffer
 
 
 def _check_learning_rate(learning_rate: float | None) -> None:

@@ -195,7 +195,7 @@ def _attainable_start(
 def floor_of(objective: Objective) -> Objective | None:
     """What to minimise to get within reach of an objective that not every routing reaches."""
     if isinstance(objective, TimeToAccuracy | Energy) and objective.learning_rate is not None:
-        return PerRound(objective.constants, objective.learning_rate, rounds=1e300)
+        return PerRound(objective.constants, objective.learning_rate, 1e300, objective.form)
     return None
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from sojourn.bounds import max_learning_rate
 from sojourn.network import Network
-from sojourn.optimize.objectives import Objective
+from sojourn.optimize.objectives import Objective, form_of
 
 MOST_SHOWN = 12
 
@@ -49,7 +49,8 @@ class Solution:
         """Whether the learning rate is within ``max_learning_rate``; ``None`` without one."""
         if self.learning_rate is None or self.objective.constants is None:
             return None
-        return self.learning_rate <= max_learning_rate(self.network, self.objective.constants)
+        form = form_of(self.objective)
+        return self.learning_rate <= max_learning_rate(self.network, self.objective.constants, form)
 
     def __repr__(self) -> str:
         fleet, p = self.network.fleet, self.network.routing

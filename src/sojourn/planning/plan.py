@@ -31,6 +31,7 @@ from sojourn.optimize.objectives import (
     Objective,
     TimeBudget,
     TimeToAccuracy,
+    form_of,
     usual_concurrency,
 )
 from sojourn.optimize.routing import Progress, optimize_routing
@@ -105,7 +106,9 @@ class Plan:
         constants = self.objective.constants
         if constants is None or self.learning_rate is None:
             return None
-        return self.learning_rate <= max_learning_rate(self.network, constants)
+        return self.learning_rate <= max_learning_rate(
+            self.network, constants, form_of(self.objective)
+        )
 
     @property
     def rounds(self) -> float | None:
@@ -130,9 +133,8 @@ class Plan:
         if isinstance(self.objective, TimeBudget):
             rounds = self.objective.time * analysis.throughput
         if constants is not None and learning_rate is not None and rounds is not None:
-            g = per_round(
-                penalties(network), constants, learning_rate=learning_rate, rounds=rounds
-            ).value
+            s = penalties(network, form_of(self.objective))
+            g = per_round(s, constants, learning_rate=learning_rate, rounds=rounds).value
         return Prediction(
             value=value,
             learning_rate=learning_rate,
@@ -307,7 +309,7 @@ def plan(
     )
     if getattr(wanted, "guaranteed", False) and not found.is_guarantee:
         assert wanted.constants is not None
-        largest = max_learning_rate(network, wanted.constants)
+        largest = max_learning_rate(network, wanted.constants, form_of(wanted))
         raise InvalidInput(
             f"a guarantee was asked for, but the bound is proven for learning rates up to "
             f"{largest:.3g} here, and {found.learning_rate:g} was given: leave one of the two out"

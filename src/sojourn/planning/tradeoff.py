@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sojourn.boundforms import PAPER, Form
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput
 from sojourn.figure import Figure, Series, View
@@ -45,18 +46,20 @@ def time_and_energy(
     concurrency: int | None = None,
     server_rate: float | None = None,
     server_power: float = 0.0,
+    form: Form = PAPER,
     progress: Progress | None = None,
 ) -> TimeAndEnergy:
     """The objective that weighs energy against time, each relative to its best for this fleet.
 
     The separate optima are found first, at ``concurrency`` or the best one for each. Cost: two plans.
     """
-    alone = TimeToAccuracy(constants, gradient_norm)
-    energy = Energy(constants, gradient_norm, server_power=server_power)
+    alone = TimeToAccuracy(constants, gradient_norm, form=form)
+    energy = Energy(constants, gradient_norm, server_power=server_power, form=form)
     return TimeAndEnergy(
         constants,
         gradient_norm,
         server_power=server_power,
+        form=form,
         energy_share=energy_share,
         best_energy=_best(fleet, energy, concurrency, server_rate, progress).value,
         best_time=_best(fleet, alone, concurrency, server_rate, progress).value,
