@@ -13,27 +13,29 @@ from sojourn.reproduce.kept import (
     filled,
     findings_in,
     main,
+    statements,
     summary,
     verdicts,
 )
-from sojourn.reproduce.run import Reproduction
+from sojourn.reproduce.run import RECORD, Reproduction
 from sojourn.reproduce.verdict import Compared, Finding, Statement
 
 ROOT = Path(__file__).parents[2]
-KEPT = ROOT / "experiments" / "paper" / "results" / "quick"
+RESULTS = ROOT / "experiments" / "paper" / "results"
 
 
 @pytest.mark.parametrize("page", ["README.md", "experiments/paper/README.md"])
 def test_the_numbers_of_a_page_are_those_of_the_kept_files(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert "<!-- reproduction: verdicts -->" in text
-    assert filled(text, KEPT) == text
+    assert "<!-- reproduction quick: verdicts -->" in text
+    assert filled(text, RESULTS) == text
 
 
-def test_the_kept_reproduction_is_small_and_says_where_it_comes_from() -> None:
-    assert sum(path.stat().st_size for path in KEPT.rglob("*") if path.is_file()) < 4_000_000
-    for finding in findings_in(KEPT):
-        assert finding.provenance["sojourn"]
+def test_what_is_kept_is_small_and_says_where_it_comes_from() -> None:
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 4_000_000
+    for record in RESULTS.glob(f"*/{RECORD}"):
+        for finding in findings_in(record.parent):
+            assert finding.provenance["sojourn"]
 
 
 @pytest.fixture
@@ -67,22 +69,27 @@ def test_tables_say_what_the_files_say(folder: Path) -> None:
         "| p\\*G | 81.4 ± 0.2 |",
         "| uniform | 75.5 ± 1.5 |",
     ]
+    assert statements(folder).splitlines()[2:] == ["| a |  | b | reproduces |"]
 
 
 def test_blocks_are_written_anew_and_the_rest_is_left(folder: Path) -> None:
     page = folder / "page.md"
-    page.write_text("before\n<!-- reproduction: verdicts -->\nstale text\n<!-- end -->\nafter\n")
-    main(str(folder), str(page))
+    page.write_text(
+        f"before\n<!-- reproduction {folder.name}: verdicts -->\nstale text\n<!-- end -->\nafter\n"
+    )
+    main(str(folder.parent), str(page))
     text = page.read_text()
     assert "stale text" not in text
-    assert text.startswith("before\n<!-- reproduction: verdicts -->\n| claim | verdict |")
+    assert text.startswith(
+        f"before\n<!-- reproduction {folder.name}: verdicts -->\n| claim | verdict"
+    )
     assert text.endswith("|\n<!-- end -->\nafter\n")
-    assert filled(text, folder) == text
+    assert filled(text, folder.parent) == text
 
 
 def test_unknown_blocks_and_empty_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidFile, match="no block 'poem'"):
-        filled("<!-- reproduction: poem -->\n<!-- end -->", folder)
+        filled(f"<!-- reproduction {folder.name}: poem -->\n<!-- end -->", folder.parent)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidFile, match="holds no finding"):
         findings_in(tmp_path / "empty")

@@ -1,6 +1,6 @@
-"""The tables of the README and the docs, taken from the files of a reproduction that is kept.
+"""The tables of the README and the docs, taken from the files of reproductions that are kept.
 
-``python -m sojourn.reproduce.kept FOLDER FILE...`` writes them between the marks of each file.
+``python -m sojourn.reproduce.kept RESULTS FILE...`` writes them between the marks of each file.
 """
 
 import re
@@ -16,9 +16,9 @@ from sojourn.reproduce.run import read_record
 from sojourn.reproduce.verdict import OUTCOMES, Finding
 
 ACCURACY = "accuracy over the last tenth, %"
-SHOWN = {"3": "per round", "6": "per time"}
-"""The claims whose accuracies are tabled, and what they are judged against."""
-_BLOCK = re.compile(r"(<!-- reproduction: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+SHOWN = {"3": "per round", "6": "per time", "10": "own learning rates"}
+"""The claims whose accuracies are tabled, and what is said of them."""
+_BLOCK = re.compile(r"(<!-- reproduction ([\w-]+): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def findings_in(folder: Path) -> list[Finding]:
@@ -73,23 +73,35 @@ def accuracies(folder: Path) -> str:
     return _markdown(("routing", *columns), rows)
 
 
+def statements(folder: Path) -> str:
+    """Every statement about training that was run: what was found, and the outcome."""
+    rows = [
+        (statement.says.rstrip("."), statement.about, statement.found, statement.outcome)
+        for finding in findings_in(folder)
+        for statement in finding.statements
+        if statement.compared
+    ]
+    return _markdown(("statement", "about", "found", "outcome"), rows)
+
+
 BLOCKS: dict[str, Callable[[Path], str]] = {
     "summary": summary,
     "verdicts": verdicts,
     "accuracies": accuracies,
+    "statements": statements,
 }
 
 
-def filled(text: str, folder: Path) -> str:
-    """``text`` with every marked block as the files in ``folder`` have it.
+def filled(text: str, results: Path) -> str:
+    """``text`` with every marked block as the files of the runs in ``results`` have it.
 
-    A block stands between ``<!-- reproduction: NAME -->`` and ``<!-- end -->``.
+    A block stands between ``<!-- reproduction RUN: NAME -->`` and ``<!-- end -->``.
     """
 
     def block(match: re.Match[str]) -> str:
-        if match[2] not in BLOCKS:
-            raise InvalidFile(f"there is no block '{match[2]}': choose among {', '.join(BLOCKS)}")
-        return f"{match[1]}{BLOCKS[match[2]](folder)}\n{match[3]}"
+        if match[3] not in BLOCKS:
+            raise InvalidFile(f"there is no block '{match[3]}': choose among {', '.join(BLOCKS)}")
+        return f"{match[1]}{BLOCKS[match[3]](results / match[2])}\n{match[4]}"
 
     return _BLOCK.sub(block, text)
 
@@ -110,10 +122,10 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes"
 
 
-def main(folder: str, *paths: str) -> None:
+def main(results: str, *paths: str) -> None:
     """Write the blocks of these files anew."""
     for path in map(Path, paths):
-        text = filled(path.read_text(encoding="utf-8"), Path(folder))
+        text = filled(path.read_text(encoding="utf-8"), Path(results))
         with replacing(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
