@@ -12,6 +12,7 @@ from pathlib import Path
 from sojourn.errors import InvalidFile
 from sojourn.figure import Table
 from sojourn.files import replacing
+from sojourn.reproduce.estimate import in_words
 from sojourn.reproduce.run import read_record
 from sojourn.reproduce.verdict import OUTCOMES, Finding
 
@@ -43,10 +44,10 @@ def summary(folder: Path) -> str:
     told = outcomes["reproduces"] + outcomes["does not reproduce"]
     jobs = record["provenance"]["inputs"]["jobs"]
     budget = record.get("processor_seconds")
-    paid = "" if budget is None else f" and {_minutes(budget)} of processor"
+    paid = "" if budget is None else f" and {in_words(budget)} of processor"
     return (
         f"`sojourn reproduce --scale {record['scale']}` with {jobs} job{'s' if jobs > 1 else ''}"
-        f"{paid} for training, {_minutes(record['elapsed_seconds'])} by the clock: of "
+        f"{paid} for training, {in_words(record['elapsed_seconds'])} by the clock: of "
         f"{len(about_training)} statements about training {looked_at} were run, and {told} of "
         f"these are told at 95 %, {outcomes['reproduces']} as the paper has it."
     )
@@ -116,10 +117,6 @@ def _markdown(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join(
         f"| {' | '.join(cell.replace('*', chr(92) + '*') for cell in line)} |" for line in lines
     )
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} minutes"
 
 
 def main(results: str, *paths: str) -> None:
