@@ -6,7 +6,7 @@
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sojourn.errors import InvalidFile
@@ -112,7 +112,7 @@ def _accuracy_by_strategy(table: Table) -> dict[str, str]:
     return {row[0]: row[place] for row in table.rows}
 
 
-def _markdown(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _markdown(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [columns, ("---",) * len(columns), *rows]
     return "\n".join(
         f"| {' | '.join(cell.replace('*', chr(92) + '*') for cell in line)} |" for line in lines
