@@ -1,0 +1,115 @@
+"""Fleets and hours from FedScale's traces of devices.
+
+They are pickles, which can run code when they are read: here only numbers, texts, lists, tuples and
+dicts are taken in, and whatever names a class or a function is refused.
+"""
+
+import hashlib
+import math
+import os
+import pickle
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from sojourn.checks import check_number
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.network import Fleet
+from sojourn.simulation.calendars import Hours
+
+PASSES = 3.0
+"""FedScale counts a training step as three times the inference whose time its capacities tell."""
+
+
+def read_capacity(
+    path: str | os.PathLike[str],
+    *,
+    samples: int,
+    kilobits: float,
+    passes: float = PASSES,
+) -> tuple[Fleet, str]:
+    r"""The fleet of a ``client_device_capacity`` file, a client per device, and its SHA-256.
+
+    The file maps devices to ``computation`` (milliseconds per sample) and ``communication`` (kilobits
+    per second). A task goes through ``samples`` samples and sends a model of ``kilobits`` each way, so
+    that, in seconds, :math:`1/\mu = 3 \cdot \mathrm{samples} \cdot \mathrm{computation}/1000`, and both
+    links take ``kilobits/communication``.
+    """
+    check_number("samples", samples, above=0)
+    check_number("kilobits", kilobits, least=0)
+    devices, checksum = _read(path)
+    work, link = [], []
+    for name, device in devices.items():
+        where = f"{path}: device {name}"
+        work.append(_positive(device, "computation", where))
+        link.append(kilobits / _positive(device, "communication", where))
+    rates = [1000.0 / (check_number("passes", passes, above=0) * samples * x) for x in work]
+    try:
+        names = [str(name) for name in devices]
+        return Fleet(rates, names=names, downlink=link, uplink=link), checksum
+    except InvalidInput as error:
+        raise InvalidFile(f"{path}: {error}") from error
+
+
+def read_behaviour(path: str | os.PathLike[str]) -> tuple[Hours, str]:
+    """The hours of a ``client_behave_trace`` file, and its SHA-256.
+
+    The file maps devices to the times at which they become ``active`` and ``inactive``, in turn, and
+    to the ``finish_time`` after which these repeat. Every device is stretched to the longest one.
+    """
+    devices, checksum = _read(path)
+    period = max(_positive(x, "finish_time", f"{path}: device {n}") for n, x in devices.items())
+    hours = []
+    for name, device in devices.items():
+        where = f"{path}: device {name}"
+        factor = period / _positive(device, "finish_time", where)
+        there, away = (_times(device, key, where) for key in ("active", "inactive"))
+        # A device that is first told to be inactive was there from the beginning.
+        if away and (not there or away[0] < there[0]):
+            there = [0.0, *there]
+        away = [*away, *([period / factor] if len(there) > len(away) else [])]
+        if len(there) != len(away):
+            raise InvalidFile(f"{where}: active and inactive do not take turns")
+        hours.append([(factor * a, factor * b) for a, b in zip(there, away, strict=True) if b > a])
+    try:
+        return Hours(hours, period), checksum
+    except InvalidInput as error:
+        raise InvalidFile(f"{path}: {error}") from error
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[Any, Mapping[str, Any]], str]:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
+    try:
+        found = _Plain(BytesIO(data)).load()
+    except Exception as error:
+        raise InvalidFile(
+            f"{path}: not a pickle of numbers, texts, lists and dicts alone ({error}): it is not read"
+        ) from error
+    if not isinstance(found, dict) or not all(isinstance(x, dict) for x in found.values()):
+        raise InvalidFile(f"{path}: it must map devices to what is known of them")
+    if not found:
+        raise InvalidFile(f"{path}: there are no devices")
+    return found, hashlib.sha256(data).hexdigest()
+
+
+def _positive(device: Mapping[str, Any], key: str, where: str) -> float:
+    value = device.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InvalidFile(f"{where}: '{key}' must be a positive number; it is {value!r:.40}")
+    return float(value)
+
+
+def _times(device: Mapping[str, Any], key: str, where: str) -> list[float]:
+    values = device.get(key)
+    if not isinstance(values, list) or not all(isinstance(x, int | float) for x in values):
+        raise InvalidFile(f"{where}: '{key}' must be a list of times")
+    return [float(x) for x in values]
