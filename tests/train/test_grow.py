@@ -210,3 +210,12 @@ def test_clients_weighted_by_size_learn_otherwise(tmp_path):
     assert equal.test_loss[-1] != sized.test_loss[-1]
     with pytest.raises(InvalidFile, match="unknown client weights 'sizes'"):
         made(tmp_path, **{"client-weights": "sizes"})
+
+
+def test_small_problems_of_ones_own_use_one_thread_unless_told(tmp_path, careless):
+    own = {"problem": "careless:all_global", "rounds": 5, "seeds": 1, "strategies": ["uniform"]}
+    for asked, used in ((None, 1), (2, 2)):
+        folder = tmp_path / f"threads {used}"
+        experiment = dataclasses.replace(made(tmp_path, **own), threads=asked, batched=None)
+        run_experiment(experiment, folder, LocalEngine(1))
+        assert f"threads = {used}\n" in (folder / "experiment.toml").read_text()

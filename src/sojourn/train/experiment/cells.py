@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -222,6 +223,7 @@ class Preflight:
     batched: bool
     channels_last: bool
     problem_digest: str | None
+    light: bool = False
 
 
 def preflight(experiment: Experiment) -> Preflight:
@@ -234,6 +236,7 @@ def preflight(experiment: Experiment) -> Preflight:
         problem = build_problem(experiment, seed)
         problem.channels_last = False  # which is no part of what a problem is
         digest = problem_digest(problem) if experiment.problem is not None else None
+        light = experiment.problem is not None and _is_light(problem, seed)
         layout = experiment.channels_last
         problem.channels_last = channels_last_pays(problem) if layout is None else layout
         for strategy in experiment.strategies:
@@ -241,7 +244,21 @@ def preflight(experiment: Experiment) -> Preflight:
         batched = experiment.batched
         if batched is None:
             batched = _together_pays(experiment, problem, seed)
-        return Preflight(batched, problem.channels_last, digest)
+        return Preflight(batched, problem.channels_last, digest, light)
+
+
+LIGHT_TASK = 0.01
+"""Seconds that a gradient takes on one thread, below which more only wait for one another."""
+
+
+def _is_light(problem: Problem, seed: int) -> bool:
+    weights, seconds = problem.initial_weights().numpy(), []
+    with using_threads(1):
+        for number in range(4):
+            begin = time.thread_time()
+            problem.loss_and_array(weights, 0, number, seed)
+            seconds.append(time.thread_time() - begin)
+    return min(seconds) < LIGHT_TASK
 
 
 def _check_time(experiment: Experiment, strategy: Strategy, seed: int) -> None:

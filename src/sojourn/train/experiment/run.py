@@ -160,10 +160,13 @@ def prepare_folder(
             else "Give another --out, or --resume to go on with what is there."
         )
         raise InvalidInput(f"'{folder}' exists and is not empty. {advice}")
-    experiment = dataclasses.replace(experiment, threads=threads_for(experiment, engine.threads()))
-    look = engine.look(experiment)
+    threads = threads_for(experiment, engine.threads())
+    look = engine.look(dataclasses.replace(experiment, threads=threads))
+    if look.light and experiment.threads is None:
+        threads = 1
     experiment = dataclasses.replace(
         experiment,
+        threads=threads,
         batched=look.batched,
         channels_last=look.channels_last or None,
         problem_digest=look.problem_digest,
