@@ -77,6 +77,37 @@ def test_accuracies_near_their_floor_take_bounded_work():
         assert found.value == min(found.tried.values())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(10))
+def test_plans_of_fifty_random_fleets_end_in_bounded_work(seed):
+    """With and without a fixed learning rate: five hundred fleets in all, speeds up to e^18 apart."""
+    check_bounded_work(seed, fleets=50)
+
+
+def test_plans_of_random_fleets_end_in_bounded_work():
+    check_bounded_work(seed=50, fleets=3)
+
+
+def check_bounded_work(seed, fleets):
+    random = np.random.default_rng([5, seed])
+    for _ in range(fleets):
+        k = int(random.integers(1, 6))
+        spread = random.uniform(0.0, 3.0)
+        fleet = sj.Fleet(np.exp(random.normal(0.0, spread, k)), counts=random.integers(1, 30, k))
+        for eta in (None, 10.0 ** random.uniform(-4.0, -1.0)):
+            heard = []
+            goal = sj.TimeToAccuracy(PAPER, 10.0 ** random.uniform(-1.0, 1.0), learning_rate=eta)
+            try:
+                found = sj.optimize_concurrency(fleet, goal, progress=heard.append)
+            except sj.SojournError as error:
+                assert "reach" in str(error)
+            else:
+                assert np.isfinite(found.value)
+            assert sum("all starts" in text for text in heard) <= MOST_SEARCHES
+            assert len(heard) <= 110 + MOST_SEARCHES * (MOST_STEPS + 1)
+
+
 def test_evaluations_are_bounded():
     random = np.random.default_rng(6)
     for eta in (0.001, 0.01, 0.1):

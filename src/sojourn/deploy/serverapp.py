@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +40,9 @@ def server_app(problem: ProblemFunction) -> ServerApp:
         try:
             settings = read_settings(context.run_config, Path(inspect.getfile(problem)).parent)
             serve(grid, problem, settings)
-        except SojournError as error:
-            write_phase(folder, "failed", error=str(error))
+        except (SojournError, OSError) as error:
+            with suppress(SojournError):  # a full disk has no room for the reason either
+                write_phase(folder, "failed", error=str(error))
             raise
 
     return app

@@ -1,0 +1,210 @@
+"""Killed at random moments, or left without disk, and run again: the result of a run left alone.
+
+Processes are forked from one that has imported what takes seconds to import. How long a kill waits
+is drawn up to the time that the whole run took, so most kills come in the middle of it; one that
+comes too late is as good as none, and a fresh run is begun.
+"""
+
+import contextlib
+import json
+import multiprocessing as mp
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fuzzing.values import EXPERIMENT, FLEET
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+KEPT_OFTEN = EXPERIMENT.replace("checkpoint-seconds = 30.0", "checkpoint-seconds = 0.0")
+DIFFERENT_EVERY_TIME = ("provenance", "seconds", "created", "elapsed_seconds")
+UPDATES = 60
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that can be killed: ``run`` does it in the current folder, ``result`` looks at it."""
+
+    run: Callable[[], None]
+    result: Callable[[], Any]
+
+
+def _command(*arguments: str) -> None:
+    from sojourn.cli import main
+
+    sys.argv = ["sojourn", *arguments]
+    main()
+
+
+def _train() -> None:
+    resume = ["--resume"] if Path("run/experiment.toml").exists() else []
+    _command("train", "experiment.toml", "--out", "run", *resume)
+
+
+def _deployed() -> None:
+    from tests.deploy.test_gridserver import Deployment
+
+    begun = Path("run/checkpoint.npz").exists()
+    Path("run").mkdir(exist_ok=True)
+    settings = {"updates": UPDATES, "resume": begun, "checkpoint-seconds": 0.5}
+    Deployment(Path("run").absolute(), **settings).server.run()
+
+
+def _applied() -> list[int]:
+    lines = Path("run/tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record["index"] for record in map(json.loads, lines) if record["used"]]
+
+
+def _files(*patterns: str) -> Callable[[], dict[str, Any]]:
+    def read() -> dict[str, Any]:
+        paths = [path for pattern in patterns for path in sorted(Path("run").glob(pattern))]
+        return {str(path): _content(path) for path in paths}
+
+    return read
+
+
+def _content(path: Path) -> Any:
+    if path.suffix != ".json":
+        return path.read_bytes()
+    return _lasting(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _lasting(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _lasting(v) for k, v in value.items() if k not in DIFFERENT_EVERY_TIME}
+    return [_lasting(entry) for entry in value] if isinstance(value, list) else value
+
+
+SIMULATE = ("simulate", "fleet.csv", "--concurrency", "5", "--rounds", "400000", "--out", "run")
+WORKS = {
+    "train": Work(_train, _files("history.jsonl", "cells/*.jsonl")),
+    "tune": Work(
+        lambda: _command("tune", "experiment.toml", "--out", "run"),
+        _files("tune.json", "history.jsonl"),
+    ),
+    "reproduce": Work(
+        lambda: _command("reproduce", "1", "4", "--out", "run", "--jobs", "1"),
+        _files("*/finding.json", "**/finding.json"),
+    ),
+    "simulate": Work(lambda: _command(*SIMULATE), _files("*.npy", "schedule.json")),
+    "deployed server": Work(_deployed, _applied),
+}
+
+
+def _child(work: Work, folder: Path, most_bytes: int | None) -> None:
+    os.chdir(folder)
+    if most_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
+    with (
+        Path("said.txt").open("a", encoding="utf-8") as said,
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(said),
+    ):
+        try:
+            work.run()
+        except SystemExit as exit_:
+            os._exit(exit_.code if isinstance(exit_.code, int) else 0)
+        except KeyboardInterrupt:
+            os._exit(130)
+        except Exception as error:
+            from sojourn.errors import SojournError
+
+            said.write(f"{type(error).__name__}: {error}\n")
+            said.flush()
+            os._exit(2 if isinstance(error, SojournError | OSError) else 3)
+    os._exit(0)
+
+
+class Stage:
+    """Where one kind of work is run again and again."""
+
+    def __init__(self, work: Work, folder: Path) -> None:
+        import tests.deploy.test_gridserver  # noqa: F401
+
+        self.work, self.folder = work, folder
+        (folder / "fleet.csv").write_text(FLEET)
+        (folder / "experiment.toml").write_text(KEPT_OFTEN)
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        (self.folder / "said.txt").unlink(missing_ok=True)
+
+    def start(self, most_bytes: int | None = None) -> Any:
+        process = mp.get_context("fork").Process(
+            target=_child, args=(self.work, self.folder, most_bytes)
+        )
+        process.start()
+        return process
+
+    def finish(self) -> Any:
+        """Run to the end; what came of it."""
+        process = self.start()
+        process.join()
+        said = (self.folder / "said.txt").read_text(encoding="utf-8")
+        assert process.exitcode == 0, said[-2000:]
+        with contextlib.chdir(self.folder):
+            return self.work.result()
+
+
+def check_kills(name: str, folder: Path, kills: int, seed: int) -> int:
+    """How many of ``kills`` came while the work was being done; results are compared on the way."""
+    draw = random.Random(seed)
+    stage = Stage(WORKS[name], folder)
+    begun = time.monotonic()
+    whole = stage.finish()
+    lasted = time.monotonic() - begun
+    assert whole
+    stage.clear()
+    hit = 0
+    for _ in range(kills):
+        process = stage.start()
+        process.join(draw.uniform(0.0, 1.1 * lasted))
+        if process.is_alive():
+            os.kill(process.pid, draw.choice(SIGNALS))
+            hit += 1
+            process.join()
+        if draw.random() < 0.3:
+            assert stage.finish() == whole
+            stage.clear()
+    assert stage.finish() == whole
+    said = (folder / "said.txt").read_text(encoding="utf-8")
+    assert "Traceback" not in said, said[-3000:]
+    return hit
+
+
+@pytest.mark.parametrize("name", ["train", "simulate", "deployed server"])
+def test_killed_and_run_again(name: str, tmp_path: Path) -> None:
+    check_kills(name, tmp_path, 4, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", WORKS)
+def test_killed_a_hundred_times(name: str, tmp_path: Path) -> None:
+    assert check_kills(name, tmp_path, 100, seed=2) > 50
+
+
+@pytest.mark.parametrize("name", ["train", "simulate", "deployed server"])
+def test_without_disk_it_says_so_and_nothing_is_lost(name: str, tmp_path: Path) -> None:
+    """No file may grow beyond a limit drawn at random, as on a disk that is nearly full."""
+    draw = random.Random(3)
+    stage = Stage(WORKS[name], tmp_path)
+    whole = stage.finish()
+    largest = max(path.stat().st_size for path in (tmp_path / "run").rglob("*") if path.is_file())
+    stage.clear()
+    for _ in range(4):
+        process = stage.start(most_bytes=draw.randrange(largest))
+        process.join()
+        said = (tmp_path / "said.txt").read_text(encoding="utf-8")
+        assert process.exitcode in (0, 2), (process.exitcode, said[-2000:])
+        assert "Traceback" not in said, said[-3000:]
+    assert stage.finish() == whole
