@@ -93,10 +93,20 @@ def train(
 
 def _say_notes(experiment: "Experiment") -> None:
     """Load the data once, so that what is wrong with it is said at once, and what is notable."""
+    from sojourn.rules.memory import vectors_kept
     from sojourn.train.experiment.build import partition_notes
 
     for note in partition_notes(experiment):
         typer.echo(f"note: {note}", err=True)
+    for strategy in experiment.strategies:
+        clients = strategy.network.size
+        kept = vectors_kept(strategy.rule, clients)
+        if kept >= clients:
+            typer.echo(
+                f"note: {strategy.name}: the rule '{strategy.rule.name}' keeps {kept} vectors as long "
+                f"as the weights, for {clients} clients",
+                err=True,
+            )
 
 
 def _draw_partition(experiment: "Experiment", path: Path) -> None:

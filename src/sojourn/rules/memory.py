@@ -23,6 +23,17 @@ def check_memory(rule: Rule, clients: int, weights: Vector) -> None:
         )
 
 
+def vectors_kept(rule: Rule, clients: int) -> int:
+    """How many vectors as long as the weights the rule keeps beyond them.
+
+    >>> from sojourn.rules.tables import ACE
+    >>> vectors_kept(ACE(), clients=30)
+    31
+    """
+    memory = getattr(rule, "memory", lambda clients, dimension: 0)
+    return int(memory(clients, 2) - memory(clients, 1))
+
+
 def _physical_bytes() -> int | None:
     """All the memory there is; what is free now says little, since caches give way."""
     try:
