@@ -50,6 +50,8 @@ def print_table(console: Console, table: Table) -> None:
         entries = [
             cell if isinstance(cell, Text) else Text.from_markup(str(cell)) for cell in column.cells
         ]
+        if column.overflow == "fold":  # such a name may go on in the next line, between words
+            entries = [Text(word) for text in entries for word in text.plain.split()]
         column.min_width = max((text.cell_len for text in [*words, *entries]), default=0)
     least = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
     if least <= console.width:
