@@ -69,7 +69,7 @@ class Tryer:
                 return Outcome(0 if spoke else None, "silent for too long")
             try:
                 code, error = self._pipe.recv()
-            except EOFError:
+            except (EOFError, ConnectionResetError):
                 self._stop()
                 return Outcome(None, "the process died")
             left = tuple(str(p.relative_to(folder)) for p in folder.rglob(".*") if p != said)
