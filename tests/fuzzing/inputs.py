@@ -289,7 +289,6 @@ def _read(draw: random.Random) -> Case:
         "50x50",
         "two",
         "$x^{$",
-        "\x00",
         "/dev/full",
     ]
     words = [*base, draw.choice(options), draw.choice(values)]
