@@ -20,14 +20,14 @@ from sojourn.train.replay.state import Position
 from sojourn.tuning.learning_rates import MOST_EXTENSIONS, extended
 from sojourn.tuning.pilots import Pilot, advance, group_key, horizon_of, schedule_for
 from sojourn.tuning.race import (
-    FINAL_SEEDS,
     PROGRESS,
+    REPEATED,
     RUNGS,
     SPREAD_OF_SCORE,
     Candidate,
     at_edge,
     cautious,
-    repeated,
+    ranking,
     steadiest,
     survivors,
 )
@@ -164,15 +164,17 @@ class Heats:
         return rung
 
     def _repeat(self, rung: Rung) -> None:
-        """Run the better half of the finalists on further pilot seeds too."""
-        rung.repeated = tuple(repeated(rung.scores))
-        seen = {c: [rung.scores[c]] for c in rung.repeated}
-        for place in range(1, FINAL_SEEDS):
+        """Run ever fewer of the finalists on further pilot seeds too."""
+        seen = {c: [score] for c, score in rung.scores.items()}
+        rung.repeated = tuple(rung.scores)
+        for place, number in enumerate(REPEATED, start=1):
+            judged = {c: cautious(seen[c]) for c in rung.repeated}
+            rung.repeated = tuple(ranking(judged)[:number])
             again = self._rung(rung.fraction, rung.repeated, self.setting.pilot_seed + place)
             rung.gradients += again.gradients
             for candidate, score in again.scores.items():
                 seen[candidate].append(score)
-        rung.scores |= {c: cautious(scores) for c, scores in seen.items()}
+        rung.scores = {c: cautious(scores) for c, scores in seen.items()}
 
     def _score(self, history: History, until: float) -> float:
         return self.setting.criterion.score(history, until, SPREAD_OF_SCORE)

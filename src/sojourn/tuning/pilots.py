@@ -23,7 +23,7 @@ from sojourn.train.replay.state import Position
 from sojourn.tuning.race import Candidate
 from sojourn.types import FloatArray
 
-VALIDATION = 0.15
+VALIDATION = 0.25
 """The fraction of the training samples on which pilots are judged."""
 POINTS = 64
 """Evaluations of a whole run, at times common to all candidates, dense at the beginning."""

@@ -13,11 +13,13 @@ KEPT = (1 / 10, 1 / 14, 1 / 40)
 """The fraction of all candidates that goes on, after each rung but the last."""
 PROGRESS = 0.6
 """A run whose score is within this factor of what it began with has told nothing yet."""
-RATES_OF_EACH = (3, 2, 0)
+RATES_OF_EACH = (2, 1, 0)
 """Learning rates of every strategy that go on besides, so that none is out for starting slowly."""
 LEAST_FINALISTS = 3
-FINAL_SEEDS = 4
-"""Pilot seeds of the last rung: near the end luck decides between few."""
+LEADERS = 4
+"""Strategies that keep their next smaller learning rate after the first rung."""
+REPEATED = (4, 3, 2)
+"""How many finalists run on a second, third and fourth pilot seed: luck decides between few."""
 LEAST_SEEDS, MOST_SEEDS = 3, 6
 """Fresh seeds on which finalists are compared."""
 TIE = 0.05
@@ -66,10 +68,9 @@ def survivors(
         ahead = [c for c in ahead if c not in best and c.strategy not in taken]
         best = best + (_one_of_each(ahead) if final else ahead)[: most - len(best)]
     kept = set(best)
-    if final:
-        for leader in best:
-            own = [c for c in ranked if c.strategy == leader.strategy]
-            kept.update(_downwards([leader, *own])[:2])
+    for leader in best if final else _one_of_each(ranked)[:LEADERS]:
+        own = [c for c in ranked if c.strategy == leader.strategy]
+        kept.update(_downwards([leader, *own])[:2])
     for strategy in {candidate.strategy for candidate in ranked}:
         own = [c for c in ranked if c.strategy == strategy]
         kept.update(_downwards(own)[: RATES_OF_EACH[rung]])
@@ -121,15 +122,13 @@ def at_edge(scores: Scores, rates: Mapping[int, Sequence[float]]) -> dict[int, s
     return found
 
 
-def expected_cost(entered: int, strategies: int, seeds: int = FINAL_SEEDS) -> float:
+def expected_cost(entered: int, strategies: int) -> float:
     """About how many whole runs a race among ``entered`` candidates costs.
 
     Half of the leaders are taken to be among the rates that every strategy keeps.
 
-    The better half of the finalists is run on ``seeds`` pilot seeds.
-
     >>> round(expected_cost(96, 12) / 96, 2)
-    0.38
+    0.33
     """
     cost, before = 0.0, 0.0
     alive = float(entered)
@@ -141,25 +140,19 @@ def expected_cost(entered: int, strategies: int, seeds: int = FINAL_SEEDS) -> fl
             final = rung == len(KEPT) - 1
             best = max(LEAST_FINALISTS if final else 1, math.ceil(KEPT[rung] * entered))
             alive = min(alive, 2 * best if final else best / 2 + each)
-    return cost + (seeds - 1) * math.ceil(alive / 2)
-
-
-def repeated(scores: Scores) -> list[Candidate]:
-    """The better half of the finalists, which run on further pilot seeds."""
-    ranked = ranking(scores)
-    return ranked[: max(LEAST_FINALISTS, math.ceil(len(ranked) / 2))]
+    return cost + sum(REPEATED)
 
 
 def cautious(scores: Sequence[float]) -> float:
     """Mean and standard error together: what varies from seed to seed is a risk.
 
-    >>> cautious([1.0, 1.0, 1.0]), cautious([0.5, 1.0, 1.5]), cautious([1.0, math.inf])
+    >>> cautious([1.0]), cautious([0.5, 1.0, 1.5]), cautious([1.0, math.inf])
     (1.0, 1.2886751345948129, inf)
     """
     if not all(map(math.isfinite, scores)):
         return math.inf
     estimate = Estimate.from_samples(scores)
-    return float(estimate.mean + estimate.standard_error)
+    return float(estimate.mean + (estimate.standard_error if len(scores) > 1 else 0.0))
 
 
 def steadiest(scores: Scores) -> Candidate | None:
