@@ -89,6 +89,13 @@ def test_leading_strategies_go_to_the_final_with_the_next_smaller_rate():
     assert left == [Candidate(s, r) for s in range(3) for r in (0.2, 0.1)]
 
 
+def test_a_strategy_is_judged_by_its_best_rate_not_by_its_worst():
+    scores = {Candidate(s, 0.1): 1.0 + s for s in range(4)}
+    scores[Candidate(0, 0.2)] = 9.0
+    left = survivors(scores, 2, entered=32)
+    assert {c.strategy for c in left} == {0, 1, 2}
+
+
 def test_those_judged_on_all_pilot_seeds_rank_first():
     scores = {Candidate(s, 0.1): 1.0 + s for s in range(4)}
     rung = Rung(1.0, scores, repeated=(Candidate(2, 0.1), Candidate(1, 0.1)))

@@ -178,5 +178,8 @@ def _downwards(ranked: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _one_of_each(ranked: Sequence[Candidate]) -> list[Candidate]:
-    """The best candidate of every strategy."""
-    return list({c.strategy: c for c in reversed(ranked)}.values())[::-1]
+    """The best candidate of every strategy, in their order."""
+    found: dict[int, Candidate] = {}
+    for candidate in ranked:
+        found.setdefault(candidate.strategy, candidate)
+    return list(found.values())
