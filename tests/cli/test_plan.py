@@ -211,3 +211,13 @@ def test_energy_objectives_and_server(run, tmp_path):
     assert "server-rate = 3.0" in (tmp_path / "plan.toml").read_text()
     refused = run("plan", str(fleet), "--rho", "0.2")
     assert "--rho goes with the objective time-and-energy" in refused.error
+
+
+def test_another_form_of_the_bound_and_a_buffer(run):
+    asked = ("--constants", "1,3,10,15", "--objective", "per-round", "--rounds", "1000")
+    given = ("--concurrency", "10", "--routing", "uniform", "--learning-rate", "0.1")
+    result = run("plan", "three-clusters", *asked, *given, "--bound", "tight", "--buffer", "best")
+    assert "20 updates collected for each that is made" in " ".join(result.out.split())
+    refused = run("plan", "three-clusters", "--buffer", "3")
+    assert refused.code == 2
+    assert "go with objectives about the bounds; this one is noise-rate" in refused.error
