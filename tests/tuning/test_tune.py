@@ -12,7 +12,10 @@ import pytest
 
 from sojourn.errors import InvalidInput
 from sojourn.planning import Plan
+from sojourn.train.replay.replay import replay
 from sojourn.tuning import heats
+from sojourn.tuning.pilots import Pilot, advance, schedule_for, validation_problem
+from sojourn.tuning.race import Candidate
 from sojourn.tuning.setting import read_setting
 from sojourn.tuning.tune import tune
 
@@ -21,7 +24,7 @@ import torch
 from torch import nn
 from sojourn.train import Problem
 
-def make(clients, seed, turned=False):
+def make(clients, seed, turned=False, more=0):
     generator = torch.Generator().manual_seed(seed)
     centres = 3 * torch.randn(3, 5, generator=generator)
     def samples(size):
@@ -30,9 +33,12 @@ def make(clients, seed, turned=False):
     model = nn.Linear(5, 3)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.1, generator=generator)
-    sets = [samples(60) for _ in range(clients)]
+    sets = [samples(60 + more * client) for client in range(clients)]
     x, y = samples(200)
     return Problem(model, sets, (x, (y + 1) % 3 if turned else y), batch_size=8)
+
+def unequal(clients, seed):
+    return make(clients, seed, more=40)
 
 def upside_down(clients, seed):
     return make(clients, seed, turned=True)
@@ -90,6 +96,29 @@ def test_the_race_does_not_read_the_test_set(folder):
     up, down = (json.loads(Path(f"{name}/race.json").read_text()) for name in ("up", "down"))
     assert up["rungs"] == down["rungs"]
     assert answer("up")["confirmed"] != answer("down")["confirmed"]
+
+
+def test_pilots_weigh_clients_as_the_experiment_says(folder):
+    """Pilots by size and alike differ, and those by size equal a plain replay by size."""
+    text = EXPERIMENT.replace("blobs:make", "blobs:unequal") + 'client-weights = "{}"\n'
+    finals = {}
+    for weights in ("size", "equal"):
+        (folder / f"{weights}.toml").write_text(text.format(weights))
+        experiment = read_setting(folder / f"{weights}.toml").experiment
+        done = advance(Pilot(experiment, (Candidate(0, 0.05),), 7, 1.0), [None])
+        finals[weights] = done.histories[0].test_loss
+    problem = validation_problem(experiment, 7)
+    run = replay(
+        schedule_for(experiment, experiment.strategies[0], 7),
+        problem,
+        experiment.strategies[0].rule,
+        learning_rate=0.05,
+        seed=7,
+        client_weights=problem.train_sizes,
+        batched=True,
+    )
+    assert finals["size"][-1] != finals["equal"][-1]
+    assert finals["size"][-1] == pytest.approx(run.test_loss[-1], rel=1e-6)
 
 
 def test_pilots_of_different_policies_meet_the_same_service_times(folder):

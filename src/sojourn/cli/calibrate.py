@@ -38,7 +38,7 @@ def calibrate(
     from sojourn.provenance import provenance
     from sojourn.train.experiment.build import build_problem
     from sojourn.train.experiment.calibrate import calibrate as calibrate_problem
-    from sojourn.train.experiment.cells import threads_for, using_threads
+    from sojourn.train.experiment.cells import client_weights_of, threads_for, using_threads
     from sojourn.train.experiment.experiment import Experiment
 
     asked = Experiment.read(experiment)
@@ -53,7 +53,7 @@ def calibrate(
             problem,
             learning_rate=rate,
             seed=seed,
-            client_weights=problem.train_sizes if asked.client_weights == "size" else None,
+            client_weights=client_weights_of(asked, problem),
             progress=lambda step: status.update(f"measuring {step}"),
         )
     constants = {key.replace("_", "-"): value for key, value in asdict(found.constants).items()}

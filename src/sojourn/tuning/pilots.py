@@ -12,7 +12,12 @@ from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.simulation.schedule import Schedule
 from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.cells import ONE_AT_A_TIME, schedule_of, using_threads
+from sojourn.train.experiment.cells import (
+    ONE_AT_A_TIME,
+    client_weights_of,
+    schedule_of,
+    using_threads,
+)
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.gradients import stacks_well
@@ -175,7 +180,14 @@ def _run(
     experiment: Experiment, candidate: Candidate, problem: Problem, schedule: Schedule, seed: int
 ) -> Replay:
     strategy = experiment.strategies[candidate.strategy]
-    run = Replay(schedule, problem, strategy.rule, learning_rate=candidate.learning_rate, seed=seed)
+    run = Replay(
+        schedule,
+        problem,
+        strategy.rule,
+        learning_rate=candidate.learning_rate,
+        seed=seed,
+        client_weights=client_weights_of(experiment, problem),
+    )
     run.evaluate(at=evaluation_times(experiment, schedule))
     return run
 

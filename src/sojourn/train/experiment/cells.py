@@ -4,7 +4,7 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,13 +109,18 @@ def run_cell(
             evaluate_at=evaluation_times(experiment, problem),
             refine=experiment.refine,
             stop_at=experiment.stop_at if cell.seed in experiment.seeds else None,
-            client_weights=problem.train_sizes if experiment.client_weights == "size" else None,
+            client_weights=client_weights_of(experiment, problem),
             batched=experiment.batched,
             strategy=strategy.name,
             checkpoint=checkpoint,
             progress=progress or False,
         )
     return history if experiment.keep_weights else dataclasses.replace(history, weights=None)
+
+
+def client_weights_of(experiment: Experiment, problem: Problem) -> Sequence[int] | None:
+    """How much clients count: their numbers of samples, or ``None`` where all count the same."""
+    return problem.train_sizes if experiment.client_weights == "size" else None
 
 
 def evaluation_times(experiment: Experiment, problem: Problem) -> FloatArray | None:
