@@ -193,6 +193,8 @@ def test_killed_a_hundred_times(name: str, tmp_path: Path) -> None:
     assert check_kills(name, tmp_path, 100, seed=2) > 50
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ["train", "simulate", "deployed server"])
 def test_without_disk_it_says_so_and_nothing_is_lost(name: str, tmp_path: Path) -> None:
     """No file may grow beyond a limit drawn at random, as on a disk that is nearly full."""
