@@ -22,7 +22,7 @@ Run = Callable[..., Finished]
 def test_init_writes_an_app_that_can_be_read(run: Run, tmp_path: Path) -> None:
     done = run("deploy", "init", "my-app")
     assert done.code == 0
-    assert "sojourn deploy local my-app" in done.out
+    assert "sojourn deploy local my-app" in done.error
     table = tomllib.loads((tmp_path / "my-app" / "pyproject.toml").read_text())
     config = table["tool"]["flwr"]["app"]["config"]
     assert all("_" not in key for key in config)
