@@ -23,10 +23,10 @@ def test_report_refuses_a_folder_with_nothing_in_it(run: Any) -> None:
     assert "Traceback" not in done.error
 
 
-def test_the_nine_claims_are_listed(run: Any) -> None:
+def test_the_ten_claims_are_listed(run: Any) -> None:
     done = run("reproduce", "--list")
     numbers = [line.split()[0] for line in done.out.splitlines()[1:]]
-    assert numbers == [str(number) for number in range(1, 10)]
+    assert numbers == [str(number) for number in range(1, 11)]
 
 
 def test_an_unknown_claim_is_refused(run: Any) -> None:
