@@ -244,6 +244,7 @@ def test_a_run_is_watched_to_its_end_without_a_reload(
         made.close()
 
 
+@pytest.mark.slow
 def test_nobody_queues_and_duty_cycles_follow_a_slowdown(tmp_path: Path, say: Say) -> None:
     """Two tasks for three clients alike; then one of them takes ten times as long.
 
