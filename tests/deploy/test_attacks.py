@@ -165,8 +165,9 @@ def test_a_client_that_always_points_away_is_quarantined_if_so_configured() -> N
     _, world = outcome("digits", ATTACKS["sign flip"], 2, quarantine=rule)
     out = [client.number for client in world.server.clients if client.status == "quarantined"]
     assert out == [0, 1]
-    values = world.server.agreement.values()
-    assert (values[2:] > 0.0).all()
+    honest = world.server.agreement.values()[2:]
+    assert (honest > rule.agreement / 2).all(), "no honest client comes half way to the limit"
+    assert np.mean(honest) > 0.0
 
 
 def test_agreement_survives_a_checkpoint() -> None:
