@@ -67,6 +67,13 @@ def test_the_next_smaller_rate_goes_on_beside_the_best():
     assert [c.learning_rate for c in left if c.strategy == 8] == [0.4, 0.2]
 
 
+def test_baselines_keep_more_rates_so_that_they_are_tuned_as_well():
+    scores = {Candidate(s, 0.1 * (r + 1)): s + r for s in range(9) for r in range(8)}
+    left = survivors(scores, 0, entered=72, baselines=(8,))
+    assert [c.learning_rate for c in left if c.strategy == 8] == [0.1 * (r + 1) for r in range(4)]
+    assert sum(c.strategy == 7 for c in left) == 2
+
+
 def test_of_rates_that_tie_the_smallest_is_picked():
     rung = Rung(1.0, {Candidate(0, 0.1): 1.04, Candidate(0, 0.2): 1.0, Candidate(1, 0.1): 1.03})
     race = Race([rung], {0: (0.1, 0.2), 1: (0.1,)})

@@ -140,7 +140,7 @@ class Heats:
         scores = race.rungs[-1].telling
         done = len(race.rungs) - 1
         before = race.rungs[-2].telling if done and self.setting.criterion.kind == "final" else None
-        left = survivors(scores, done, race.entered, before)
+        left = survivors(scores, done, race.entered, before, self.setting.baselines)
         if time.monotonic() > self.deadline:
             left = left[:1]
         return left

@@ -15,6 +15,8 @@ PROGRESS = 0.6
 """A run whose score is within this factor of what it began with has told nothing yet."""
 RATES_OF_EACH = (2, 1, 0)
 """Learning rates of every strategy that go on besides, so that none is out for starting slowly."""
+BASELINE_RATES = (4, 2, 0)
+"""The same for baselines, which must be beaten at their best."""
 LEAST_FINALISTS = 3
 LEADERS = 4
 """Strategies that keep their next smaller learning rate after the first rung."""
@@ -45,13 +47,14 @@ def survivors(
     rung: int,
     entered: int,
     before: Scores | None = None,
+    baselines: Sequence[int] = (),
 ) -> list[Candidate]:
     """Who goes on after ``rung`` (from 0), best first, when ``entered`` candidates began the race.
 
     The best of all, half of them as they stand and half by where they are heading if the scores of the
-    rung ``before`` are given; and of every strategy, baselines not being worse tuned than the rest, the
-    best learning rate and the next smaller ones, which start more slowly and end with less noise. To
-    the last rung go the leading strategies, each with its best learning rate and the next smaller.
+    rung ``before`` are given; and of every strategy the best learning rate and the next smaller, which
+    starts more slowly and ends with less noise, of ``baselines`` the best of all. To the last rung go
+    the leading strategies, each with its best learning rate and the next smaller.
 
     >>> scores = {Candidate(s, r): s - r for s in range(2) for r in (0.1, 0.2, 0.4)}
     >>> [(c.strategy, c.learning_rate) for c in survivors(scores, 1, entered=6)]
@@ -73,7 +76,10 @@ def survivors(
         kept.update(_downwards([leader, *own])[:2])
     for strategy in {candidate.strategy for candidate in ranked}:
         own = [c for c in ranked if c.strategy == strategy]
-        kept.update(_downwards(own)[: RATES_OF_EACH[rung]])
+        if strategy in baselines:
+            kept.update(own[: BASELINE_RATES[rung]])
+        else:
+            kept.update(_downwards(own)[: RATES_OF_EACH[rung]])
     return [candidate for candidate in ranked if candidate in kept]
 
 
