@@ -69,10 +69,10 @@ def test_trace_keeps_the_fleets_speed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("duration\n1\n-2\n", "line 3: the duration must be positive and finite; it is -2"),
+        ("duration\n1\n-2\n", "line 3: the duration must be positive; it is -2"),
         ("class,duration\nold,1\nnew,\n", "line 3: the duration is missing"),
         ("duration\n1\nfast\n", "line 3: the duration must be a number; it is 'fast'"),
-        ("duration\nnan\n", "line 2: the duration must be positive"),
+        ("duration\nnan\n", "line 2: the duration must be finite; it is nan"),
         ("class,duration\nold,1\nnwe,2\n", "line 3: unknown class 'nwe': did you mean 'new'"),
         ("class,duration\nold,1\n", "no durations for new"),
         ("class,duration\nold,1,4\n", "line 2: 3 fields"),
