@@ -18,6 +18,7 @@ from tests.deploy import digits_task
 
 HERE = Path(__file__).parent
 LEARNING_RATE = 0.1
+CONCURRENCY = 6
 
 
 def make_app(folder: Path, client_app: str) -> Path:
@@ -74,6 +75,7 @@ class Session:
             "clients": clients,
             "updates": updates,
             "learning-rate": LEARNING_RATE,
+            "concurrency": CONCURRENCY,
             "run-folder": str(run),
             "predict": False,
         }

@@ -22,6 +22,7 @@ from sojourn.train.replay.replay import replay
 from tests.browser import CHROMIUM, browser
 from tests.deploy import digits_task
 from tests.deploy.flower_sessions import (
+    CONCURRENCY,
     LEARNING_RATE,
     Session,
     check_accounts,
@@ -43,7 +44,6 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc"),
 ]
 
-CONCURRENCY = 6
 LONGEST_DEADLINE = 16.0
 Say = Callable[[str], None]
 
@@ -229,7 +229,7 @@ def test_a_run_is_watched_to_its_end_without_a_reload(
 ) -> None:
     run = tmp_path / "watched"
     run.mkdir()
-    session.submit(run, 25, concurrency=CONCURRENCY)
+    session.submit(run, 25)
     with watching(run) as address:
         made = Page(browser, address)
         made.page.set_default_timeout(600_000)
