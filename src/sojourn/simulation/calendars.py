@@ -29,7 +29,8 @@ class Calendar(NamedTuple):
     """Speeds within a window: client i's are ``speed[first[i]:first[i + 1]]``, each from ``begin`` on.
 
     ``at[i]`` is the step that client i is in, ``end[0]`` the end of the window; ``loses[0]`` says
-    whether tasks of a client that goes away are lost. Without steps every client works at speed 1.
+    whether tasks of a client that goes away are lost. The kernels take ``None`` for clients that are
+    always there, and are then compiled without it.
     """
 
     first: IntArray
@@ -38,12 +39,6 @@ class Calendar(NamedTuple):
     at: IntArray
     end: FloatArray
     loses: IntArray
-
-
-def no_calendar() -> Calendar:
-    """Everybody is always there."""
-    none, zero = np.zeros(0), np.zeros(0, dtype=np.int64)
-    return Calendar(zero, none, none, zero, np.full(1, np.inf), np.zeros(1, dtype=np.int64))
 
 
 @dataclass(frozen=True, init=False)

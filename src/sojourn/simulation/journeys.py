@@ -55,7 +55,7 @@ def no_journeys(clients: int, tasks: int) -> Journeys:
 def send(
     queues: Queues,
     journeys: Journeys,
-    calendar: Calendar,
+    calendar: Calendar | None,
     heap: Heap,
     times: Times,
     slot: int,
@@ -75,7 +75,7 @@ def send(
 def enter(
     queues: Queues,
     journeys: Journeys,
-    calendar: Calendar,
+    calendar: Calendar | None,
     heap: Heap,
     times: Times,
     slot: int,
@@ -102,7 +102,7 @@ def enter(
 def leave(
     queues: Queues,
     journeys: Journeys,
-    calendar: Calendar,
+    calendar: Calendar | None,
     heap: Heap,
     times: Times,
     slot: int,
@@ -122,16 +122,16 @@ def leave(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _begin(
-    journeys: Journeys, calendar: Calendar, heap: Heap, times: Times, slot: int, now: float
+    journeys: Journeys, calendar: Calendar | None, heap: Heap, times: Times, slot: int, now: float
 ) -> bool:
     """The stage of the task in ``slot`` begins; whether numbers have to be refilled."""
     number = _number(journeys, slot)
     takes = duration(times, number)
-    if journeys.stage[slot] == SERVICE and calendar.begin.size:
+    if calendar is not None and journeys.stage[slot] == SERVICE:
         work_on(journeys, calendar, heap, slot, takes, now)
-    else:
-        journeys.spent[number] += takes
-        push(heap, now + takes, slot)
+        return short_of(times, number)
+    journeys.spent[number] += takes
+    push(heap, now + takes, slot)
     return short_of(times, number)
 
 

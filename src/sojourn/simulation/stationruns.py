@@ -7,7 +7,6 @@ from sojourn.dispatch import NeverQueue, Shuffled, Synchronous
 from sojourn.laws import ServiceLaw
 from sojourn.network import Network
 from sojourn.simulation import events, journeys, stations
-from sojourn.simulation.calendars import no_calendar
 from sojourn.simulation.draws import no_turns, routed_stream, shuffled_stream, turns, until_full
 from sojourn.simulation.queues import empty_queues
 from sojourn.simulation.scenario import Scenario
@@ -27,8 +26,8 @@ class StationRun:
         cohorts = isinstance(policy, Synchronous)
         self._code = code
         self._calendars = scenario.calendars(network, seed)
-        self._calendar = no_calendar() if self._calendars is None else self._calendars.following()
-        loses = bool(self._calendar.loses[0])
+        self._calendar = None if self._calendars is None else self._calendars.following()
+        loses = self._calendar is not None and bool(self._calendar.loses[0])
         self._sends = m if loses else 1
         self._needed = max(2, m) + 2 * loses if cohorts or loses else 2
         self._queues = empty_queues(n + 1, m)
@@ -98,8 +97,9 @@ class StationRun:
 
     def _turn_the_page(self) -> None:
         """Have the window of the calendar that the next thing to happen is in."""
+        if self._calendars is None or self._calendar is None:
+            return
         while self._heap.state[0] and self._heap.when[0] >= self._calendar.end[0]:
-            assert self._calendars is not None
             self._calendar = self._calendars.following()
 
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:

@@ -42,7 +42,7 @@ from sojourn.types import FloatArray, IntArray
 def place(
     queues: Queues,
     journeys: Journeys,
-    calendar: Calendar,
+    calendar: Calendar | None,
     heap: Heap,
     times: Times,
     clients: IntArray,
@@ -65,7 +65,7 @@ def advance(
     policy: int,
     queues: Queues,
     journeys: Journeys,
-    calendar: Calendar,
+    calendar: Calendar | None,
     heap: Heap,
     times: Times,
     pool: NDArray[np.uint32],
@@ -88,7 +88,9 @@ def advance(
     ended = short = False
     tasks = queues.following.size - 1
     # As many tasks may be sent at once: when a client goes away with all it has.
-    sends = tasks if calendar.loses[0] else 1
+    sends = 1
+    if calendar is not None:
+        sends = tasks if calendar.loses[0] else 1
     clients = queues.ends.shape[0] - 1
     has_server = times.scale[3 * clients] > 0.0
     while written < client_out.size and not short:
@@ -110,13 +112,13 @@ def advance(
         if now > limit:
             ended = True
             break
-        if now >= calendar.end[0]:
+        if calendar is not None and now >= calendar.end[0]:
             break
         slot = int(heap.who[0])
         client = int(journeys.client[slot])
         stage = journeys.stage[slot]
         pop(heap)
-        if stage == SERVICE and journeys.left[slot] >= 0.0:
+        if calendar is not None and stage == SERVICE and journeys.left[slot] >= 0.0:
             if (
                 calendar.loses[0]
                 and journeys.works[slot]
