@@ -67,8 +67,24 @@ READABLE = """() => {
 """Texts whose contrast with what is behind them is too small: 4.5, and 3 in figures (WCAG 2.2 AA)."""
 
 
-def printed_whole(page: Any) -> list[str]:
-    """What a dark page has beyond the edge of paper, after checking that it is printed on white."""
+CONTROLS = """() => [...new Set([...document.querySelectorAll('button, input, select, summary, .cell')].map(e =>
+  e.id && e.id !== 'primary' ? e.id
+  : e.name ? `${e.name}=${e.value}`
+  : e.matches('.chip') ? 'chip'
+  : e.matches('.cell') ? 'cell'
+  : e.matches('summary') ? 'details'
+  : Object.keys(e.dataset).length ? Object.entries(e.dataset).map(([k, v]) => /^\\d+$/.test(v) ? k : `${k}=${v}`).join(' ')
+  : e.innerText))].sort()"""
+"""Everything on a page that can be operated, by name: what a test must have clicked."""
+
+
+def printed_whole(page: Any, shot: Path) -> list[str]:
+    """What a dark page has beyond the edge of paper, after checking that it is printed on white.
+
+    The paper is kept in ``shot``, a PDF.
+    """
+    page.pdf(path=str(shot), format="A4")
+    assert shot.read_bytes().startswith(b"%PDF")
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 688, "height": 900})
     page.evaluate("dispatchEvent(new Event('resize'))")

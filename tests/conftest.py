@@ -4,11 +4,14 @@ import contextlib
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.commands import Commands
 
 # Threads that wait for each other crawl where other programs run; children inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,3 +33,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     cases: list[dict[str, Any]] = json.loads(EXACT.read_text())
     metafunc.parametrize("exact", cases, ids=[case["name"] for case in cases])
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Commands]:
+    with Commands.started() as started:
+        yield started

@@ -6,6 +6,8 @@ comes too late is as good as none, and a fresh run is begun.
 """
 
 import contextlib
+import ctypes
+import io
 import json
 import multiprocessing as mp
 import os
@@ -17,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,28 +103,41 @@ WORKS = {
 }
 
 
-def _child(work: Work, folder: Path, most_bytes: int | None) -> None:
+def _child(work: Work, folder: Path, prepare: Callable[[], None]) -> None:
+    """What it says is kept in memory until its end, since a disk may be full or locked."""
     os.chdir(folder)
-    if most_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
-    with (
-        Path("said.txt").open("a", encoding="utf-8") as said,
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(said),
-    ):
+    said = os.open("said.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    text = io.StringIO()
+    prepare()
+    code = 0
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
         try:
             work.run()
         except SystemExit as exit_:
-            os._exit(exit_.code if isinstance(exit_.code, int) else 0)
+            code = exit_.code if isinstance(exit_.code, int) else 0
         except KeyboardInterrupt:
-            os._exit(130)
+            code = 130
         except Exception as error:
             from sojourn.errors import SojournError
 
-            said.write(f"{type(error).__name__}: {error}\n")
-            said.flush()
-            os._exit(2 if isinstance(error, SojournError | OSError) else 3)
-    os._exit(0)
+            text.write(f"{type(error).__name__}: {error}\n")
+            code = 2 if isinstance(error, SojournError | OSError) else 3
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    os.write(said, text.getvalue().encode())
+    os._exit(code)
+
+
+def _nothing() -> None:
+    """No preparation: the disk is as it is."""
+
+
+def _unprivileged() -> None:
+    """Give up what opens every folder to root: CAP_DAC_OVERRIDE, in capset(2)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, sets) == 0
+    sets[0] &= ~(1 << 1)
+    assert libc.capset(header, sets) == 0
 
 
 class Stage:
@@ -138,21 +154,28 @@ class Stage:
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         (self.folder / "said.txt").unlink(missing_ok=True)
 
-    def start(self, most_bytes: int | None = None) -> Any:
+    def start(self, prepare: Callable[[], None] = _nothing) -> Any:
         process = mp.get_context("fork").Process(
-            target=_child, args=(self.work, self.folder, most_bytes)
+            target=_child, args=(self.work, self.folder, prepare)
         )
         process.start()
         return process
 
-    def finish(self) -> Any:
+    def finish(self, prepare: Callable[[], None] = _nothing) -> Any:
         """Run to the end; what came of it."""
-        process = self.start()
+        process = self.start(prepare)
         process.join()
         said = (self.folder / "said.txt").read_text(encoding="utf-8")
         assert process.exitcode == 0, said[-2000:]
         with contextlib.chdir(self.folder):
             return self.work.result()
+
+    def check_sentence(self, code: int | None) -> None:
+        """It went well, or it was said what was wrong."""
+        said = (self.folder / "said.txt").read_text(encoding="utf-8")
+        assert code in (0, 2), (code, said[-2000:])
+        assert "Traceback" not in said, said[-3000:]
+        assert code == 0 or said.strip(), "it ended without a word"
 
 
 def check_kills(name: str, folder: Path, kills: int, seed: int) -> int:
@@ -204,9 +227,46 @@ def test_without_disk_it_says_so_and_nothing_is_lost(name: str, tmp_path: Path) 
     largest = max(path.stat().st_size for path in (tmp_path / "run").rglob("*") if path.is_file())
     stage.clear()
     for _ in range(4):
-        process = stage.start(most_bytes=draw.randrange(largest))
+        limit = draw.randrange(largest), resource.RLIM_INFINITY
+        process = stage.start(partial(resource.setrlimit, resource.RLIMIT_FSIZE, limit))
         process.join()
-        said = (tmp_path / "said.txt").read_text(encoding="utf-8")
-        assert process.exitcode in (0, 2), (process.exitcode, said[-2000:])
-        assert "Traceback" not in said, said[-3000:]
+        stage.check_sentence(process.exitcode)
     assert stage.finish() == whole
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(sys.platform != "linux", reason="gives up a privilege of Linux")
+@pytest.mark.parametrize("name", ["train", "simulate", "deployed server"])
+def test_a_folder_that_becomes_read_only_loses_nothing(name: str, tmp_path: Path) -> None:
+    """At moments drawn at random nobody may write to the run's folders any more, and then again."""
+    draw = random.Random(4)
+    stage = Stage(WORKS[name], tmp_path)
+    begun = time.monotonic()
+    whole = stage.finish(_unprivileged)
+    lasted = time.monotonic() - begun
+    stage.clear()
+    refused = 0
+    for _ in range(6):
+        process = stage.start(_unprivileged)
+        process.join(draw.uniform(0.0, 0.8 * lasted))
+        closed = _lock(tmp_path)
+        process.join()
+        for path in closed:
+            path.chmod(0o755)
+        refused += process.exitcode == 2
+        stage.check_sentence(process.exitcode)
+        if draw.random() < 0.5:
+            assert stage.finish(_unprivileged) == whole
+            stage.clear()
+    assert stage.finish(_unprivileged) == whole
+    assert refused, "none came while something was written"
+
+
+def _lock(folder: Path) -> list[Path]:
+    """Close the folder of the run and all in it, those deepest first."""
+    closed = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for path in reversed(closed):
+        with contextlib.suppress(FileNotFoundError):
+            path.chmod(0o555)
+    return closed

@@ -85,7 +85,7 @@ def test_the_worth_is_that_of_sensitivity(plan: sj.Plan, report: sj.Report) -> N
     for row, found in zip(worth.tables[0].rows, sj.sensitivity(plan), strict=True):
         assert row[0] == found.name
         assert found.without_one is not None
-        assert row[1] == f"{100 * (found.without_one / found.now - 1):+.2g} %"
+        assert row[1] == f"{100 * (found.without_one / found.now - 1):+.2g}%"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""The paper's bounds on the gradient norm, per round (G) and per unit of time (H), and what follows.
+r"""The paper's bounds on the gradient norm, per round (G) and per unit of time (H), and what follows.
 
 All gradients are with respect to the routing probability of *one client* of each class, all others
-held fixed; multiply by ``counts`` for the derivative along a whole class.
+held fixed; multiply by ``counts`` for the derivative along a whole class. Where clients do not count
+the same, every :math:`1/p_i` and :math:`1/p_i^2` is times :math:`\omega_i^2` (``Fleet.relative_weights``).
 """
 
 import math
@@ -49,8 +50,8 @@ class Horizon:
 class Penalties:
     r"""The network's part in the bounds, with gradients of shape ``(k,)``; the rest is constants.
 
-    ``routing`` is :math:`S_1 = \sum 1/p_i` and ``staleness`` :math:`S_2 = \sum E[D_i]/p_i^2`; ``form``
-    says which bound they make.
+    ``routing`` is :math:`S_1 = \sum \omega_i^2/p_i`, ``staleness`` :math:`S_2 = \sum \omega_i^2
+    E[D_i]/p_i^2`; ``form`` says which bound they make.
     """
 
     network: Network
@@ -106,18 +107,18 @@ def penalties(network: Network, form: Form = PAPER) -> Penalties:
     Here :math:`X_j` and :math:`\xi_j` count client j's tasks at the client and on its links, and
     :math:`X_s` those at the server (``sojourn.jackson.occupancy``).
     """
-    p, counts = network.routing, network.fleet.counts
-    weights = 1.0 / p**2
+    p, counts, worth = network.routing, network.fleet.counts, network.fleet.relative_weights**2
+    weights = worth / p**2
     tasks = occupancy(network, weights)
     held = tasks.mean_held
     slope = tasks.weighted_covariance - 2.0 * held * weights
     if tasks.mean_at_server > 0.0:
-        slope -= tasks.mean_at_server / p
+        slope -= tasks.mean_at_server * worth / p
     return Penalties(
         network=network,
         throughput=tasks.throughput,
         log_throughput_gradient=(held - tasks.mean_held_full) / p,
-        routing=float(counts @ (1.0 / p)),
+        routing=float(counts @ (worth / p)),
         routing_gradient=-weights,
         staleness=float(counts @ (tasks.relative_delay(p) * weights)),
         staleness_gradient=slope / p,
@@ -365,20 +366,21 @@ def _max_learning_rate(
     network: Network, constants: LearningConstants, form: Form
 ) -> tuple[float, FloatArray]:
     p, mu, counts = network.routing, network.fleet.service_rates, network.fleet.counts
+    worth = network.fleet.relative_weights**2
     if network.has_stations or network.fleet.comes_and_goes:
         return 0.0, np.zeros(p.size)
     if form != PAPER:
         return _tight_max_learning_rate(network, constants, form.buffer)
     ratio = network.concurrency / network.size
     speed = network.fleet.total_rate
-    delay = ratio**2 * speed * float(counts @ (1.0 / (mu * p**2)))
-    spread = float(counts @ (1.0 / p)) / network.size**2
+    delay = ratio**2 * speed * float(counts @ (worth / (mu * p**2)))
+    spread = float(counts @ (worth / p)) / network.size**2
     scale = 1.0 / (4.0 * constants.smoothness)
     if delay**-0.5 <= 2.0 / spread:
         value = scale * delay**-0.5
-        return value, value / delay * ratio**2 * speed / (mu * p**3)
+        return value, value / delay * ratio**2 * speed * worth / (mu * p**3)
     value = scale * 2.0 / spread
-    return value, value / spread / (network.size * p) ** 2
+    return value, value / spread * worth / (network.size * p) ** 2
 
 
 def _tight_max_learning_rate(
@@ -386,12 +388,13 @@ def _tight_max_learning_rate(
 ) -> tuple[float, FloatArray]:
     p, n, counts = network.routing, network.size, network.fleet.counts
     m, waiting = network.concurrency, network.concurrency + buffer - 2
-    scale, spread = buffer / (4.0 * constants.smoothness), float(counts @ (1.0 / p))
-    longest = m * network.fleet.total_rate / network.fleet.service_rates + buffer - 1
+    worth = network.fleet.relative_weights**2
+    scale, spread = buffer / (4.0 * constants.smoothness), float(counts @ (worth / p))
+    longest = worth * (m * network.fleet.total_rate / network.fleet.service_rates + buffer - 1)
     delay = waiting / (3.0 * n**2) * float(counts @ (longest / p))
     by_spread = 3.0 * n**2 / (4.0 * spread)
     if delay * by_spread**2 >= 1.0:
         value = scale * delay**-0.5
         return value, value / (2.0 * delay) * waiting / (3.0 * n**2) * longest / p**2
     value = scale * by_spread
-    return value, value / (spread * p**2)
+    return value, value * worth / (spread * p**2)

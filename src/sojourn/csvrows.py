@@ -4,7 +4,8 @@ import csv
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.files import read_text
@@ -49,6 +50,15 @@ def number_in(field: str, name: str, where: str) -> float:
     if not math.isfinite(value):
         raise InvalidFile(f"{where}: the {name} must be finite; it is {field}")
     return value
+
+
+def put_in_order(intervals: Mapping[str, list[tuple[float, float, str]]]) -> None:
+    """Sort every device's (from, until, where) in place; ``InvalidFile`` where two overlap."""
+    for device, own in intervals.items():
+        own.sort()
+        for (_, end, _), (begin, _, where) in pairwise(own):
+            if begin < end:
+                raise InvalidFile(f"{where}: {device} comes before it has gone, at {end:g}")
 
 
 def class_in(field: str, labels: Sequence[str], where: str) -> int:

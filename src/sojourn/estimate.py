@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+MOST_PLACES = 6
+"""Digits after the point beyond which a number is written with its power of ten."""
+
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
@@ -95,15 +98,19 @@ class Estimate:
 def plus_minus(mean: float, margin: float, form: str = "g") -> str:
     """A mean and how far it may be off, both in the format ``form``; a percent sign stands once.
 
-    With significant digits (``g``) a margin has two.
+    With significant digits (``g``) a margin has two, and the mean ends at the same place.
 
-    >>> plus_minus(1.25, 0.5, "+.1f"), plus_minus(104.2, 0.123, ".4g")
-    ('+1.2 ± 0.5', '104.2 ± 0.12')
+    >>> plus_minus(1.25, 0.5, "+.1f"), plus_minus(0.47, 0.00694, "+.3g"), plus_minus(653.3, 4.2, ".4g")
+    ('+1.2 ± 0.5', '+0.4700 ± 0.0069', '653.3 ± 4.2')
     """
     if math.isnan(margin):
         return format(mean, form)
-    of_margin = ".2g" if form.endswith("g") else form.removeprefix("+")
-    return f"{format(mean, form).removesuffix('%')} ± {format(margin, of_margin)}"
+    if form.endswith("g"):
+        places = 1 - math.floor(math.log10(margin)) if 0.0 < margin < math.inf else -1
+        if not 0 <= places <= MOST_PLACES:
+            return f"{format(mean, form)} ± {margin:.2g}"
+        form = f"{'+' * form.startswith('+')}.{places}f"
+    return f"{format(mean, form).removesuffix('%')} ± {format(margin, form.removeprefix('+'))}"
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a fleet may tell of its clients beside their speeds: times on links, powers, comings and goings."""
+"""What a fleet may tell of its clients beside speeds: links, powers, comings and goings, weights."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,13 +15,16 @@ OPTIONAL_COLUMNS = (
     "power_idle",
     "mean_up",
     "mean_down",
+    "weight",
 )
 LARGEST_ENTRY = 1e30
-"""Times and powers up to which nothing overflows."""
+"""Times, powers and weights up to which nothing overflows."""
+LEAST_WEIGHT = 1e-30
+"""A client that counts for nothing is left out."""
 
 
 def checked_column(name: str, values: ArrayLike | None, classes: int) -> FloatArray | None:
-    """A read-only copy of numbers from zero up, one per class, or ``None``.
+    """A read-only copy of numbers from the least allowed up, one per class, or ``None``.
 
     >>> checked_column("downlink", [0.5, 0], classes=2)
     array([0.5, 0. ])
@@ -37,12 +40,10 @@ def checked_column(name: str, values: ArrayLike | None, classes: int) -> FloatAr
             f"{name} must have one entry per class: the fleet has {classes} classes, and "
             f"{name} has shape {column.shape}"
         )
-    wrong = outside(column)
+    wrong = outside(name, column)
     if wrong.size:
         i = int(wrong[0])
-        raise InvalidInput(
-            f"{name} must lie between 0 and {LARGEST_ENTRY:g}; entry {i + 1} is {column[i]:g}"
-        )
+        raise InvalidInput(f"{limits(name)}; entry {i + 1} is {column[i]:g}")
     column.setflags(write=False)
     return column
 
@@ -62,6 +63,19 @@ def check_availability(mean_up: FloatArray | None, mean_down: FloatArray | None)
         )
 
 
-def outside(values: FloatArray) -> IntArray:
-    """Where times or powers are negative, too large or not numbers."""
-    return np.flatnonzero(~((values >= 0) & (values <= LARGEST_ENTRY)))
+def outside(name: str, values: FloatArray) -> IntArray:
+    """Where a column is below the least that it may be, too large or not numbers."""
+    return np.flatnonzero(~((values >= _least(name)) & (values <= LARGEST_ENTRY)))
+
+
+def limits(name: str) -> str:
+    """What is asked of a column, in words.
+
+    >>> limits("weight")
+    'weight must lie between 1e-30 and 1e+30'
+    """
+    return f"{name} must lie between {_least(name):g} and {LARGEST_ENTRY:g}"
+
+
+def _least(name: str) -> float:
+    return LEAST_WEIGHT if name == "weight" else 0.0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.files import read_text
-from sojourn.fleetcolumns import LARGEST_ENTRY, OPTIONAL_COLUMNS, outside
+from sojourn.fleetcolumns import OPTIONAL_COLUMNS, limits, outside
 from sojourn.types import FloatArray
 
 COLUMNS = ("service_rate", "count", "name", "law", *OPTIONAL_COLUMNS)
@@ -43,8 +43,8 @@ def read_columns(path: str | os.PathLike[str]) -> Columns:
     for name in (name for name in OPTIONAL_COLUMNS if name in header):
         values = optional[name] = _numbers(columns[name], lines, name, where)
         good = np.ones(values.size, dtype=np.bool_)
-        good[outside(values)] = False
-        _check(values, good, lines, f"{name} must lie between 0 and {LARGEST_ENTRY:g}", where)
+        good[outside(name, values)] = False
+        _check(values, good, lines, limits(name), where)
     for line, law in zip(lines, columns.get("law", []), strict="law" in columns):
         if not law:
             raise InvalidFile(f"{where}, line {line}: the law is missing, such as exponential")

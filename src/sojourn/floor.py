@@ -12,7 +12,8 @@ other tasks of its are on their way: one in service and one on the way keep it b
 each, journeys included, it is :math:`r_i \le 1/\tau_i`. A server that takes time only lowers the rates.
 
 A client that is there a share :math:`a_i` of the time, while its work waits for it otherwise, has
-:math:`a_i \mu_i` in place of :math:`\mu_i` throughout.
+:math:`a_i \mu_i` in place of :math:`\mu_i` throughout. Where clients do not count the same,
+:math:`\omega_i` is ``Fleet.relative_weights``; otherwise it is 1.
 """
 
 import numpy as np
@@ -24,9 +25,10 @@ from sojourn.types import FloatArray
 def duty_cycles(fleet: Fleet, concurrency: int) -> FloatArray:
     r"""The fraction of time that a client of each class has a task at the least noise, one task each.
 
-    .. math:: d_i = \min(1, c/\sqrt{\mu_i}), \qquad \sum_i d_i = \min(m, n)
+    .. math:: d_i = \min(1, c\,\omega_i/\sqrt{\mu_i}), \qquad \sum_i d_i = \min(m, n)
 
-    with :math:`1/\tau_i` in place of :math:`\mu_i` where there are links; the solution of :math:`\min \sum_i 1/(d_i \mu_i)` by water-filling; shape ``(k,)``. With m >= n
+    with :math:`1/\tau_i` in place of :math:`\mu_i` where there are links; the solution of
+    :math:`\min \sum_i \omega_i^2/(d_i \mu_i)` by water-filling; shape ``(k,)``. With m >= n
     everybody is always busy. Cost: O(k log k).
 
     >>> duty_cycles(Fleet([1.0, 4.0]), 1).round(6).tolist()
@@ -37,9 +39,9 @@ def duty_cycles(fleet: Fleet, concurrency: int) -> FloatArray:
     m = check_concurrency(concurrency)
     if m >= fleet.size:
         return np.ones(fleet.classes)
-    speeds = round_trip_rates(fleet)
-    order = np.argsort(speeds, kind="stable")
-    root = np.sqrt(speeds[order])
+    speeds, weights = round_trip_rates(fleet), fleet.relative_weights
+    order = np.argsort(speeds / weights**2, kind="stable")
+    root = np.sqrt(speeds[order]) / weights[order]
     counts = fleet.counts[order].astype(np.float64)
     full = np.cumsum(counts) - counts
     tail = np.cumsum((counts / root)[::-1])[::-1]
@@ -69,23 +71,25 @@ def target_rates(fleet: Fleet, concurrency: int) -> FloatArray:
 
 
 def noise_rate(fleet: Fleet, rates: FloatArray) -> float:
-    r"""How fast gradient noise enters when clients complete tasks at ``rates`` and count equally.
+    r"""How fast gradient noise enters when clients complete tasks at ``rates``.
 
-    .. math:: \nu = \frac{1}{n^2} \sum_i \frac{1}{r_i}
+    .. math:: \nu = \frac{1}{n^2} \sum_i \frac{\omega_i^2}{r_i}
 
     Unbiased updates that move the mean at speed :math:`\gamma` bring noise at rate
     :math:`\gamma^2 \nu \sigma^2`. For routed tasks :math:`r_i = \lambda p_i`.
     """
-    return float(fleet.counts @ (1.0 / rates)) / float(fleet.size) ** 2
+    worth = fleet.relative_weights**2
+    return float(fleet.counts @ (worth / rates)) / float(fleet.size) ** 2
 
 
 def noise_floor(fleet: Fleet, concurrency: int) -> float:
     r"""The least noise rate of any policy and any service law with ``concurrency`` tasks in flight.
 
-    .. math:: \nu \ge \frac{1}{n^2} \sum_i \frac{1}{d_i \mu_i}
+    .. math:: \nu \ge \frac{1}{n^2} \sum_i \frac{\omega_i^2}{d_i \mu_i}
 
     with :math:`d` from `duty_cycles`. The policy ``never-queue`` attains it. With links it is
-    :math:`\sum_i 1/r_i` at :math:`r_i = \min(\mu_i, c/\sqrt{\tau_i})`, :math:`\sum_i r_i \tau_i \le m`;
+    :math:`\sum_i \omega_i^2/r_i` at :math:`r_i = \min(\mu_i, c\,\omega_i/\sqrt{\tau_i})`,
+    :math:`\sum_i r_i \tau_i \le m`;
     ``never-queue``, with one task for each client, comes to ``noise_rate`` of its ``target_rates``.
 
     >>> from sojourn.network import built_in_fleet
@@ -95,16 +99,16 @@ def noise_floor(fleet: Fleet, concurrency: int) -> float:
     if fleet.downlink is None and fleet.uplink is None:
         return noise_rate(fleet, target_rates(fleet, concurrency))
     speeds, most = round_trip_rates(fleet), fleet.effective_rates
-    m = check_concurrency(concurrency)
-    order = np.argsort(most / np.sqrt(speeds), kind="stable")
-    caps, trips = most[order], 1.0 / speeds[order]
+    m, weights = check_concurrency(concurrency), fleet.relative_weights
+    order = np.argsort(most / np.sqrt(speeds) / weights, kind="stable")
+    caps, trips, weights = most[order], 1.0 / speeds[order], weights[order]
     counts = fleet.counts[order].astype(np.float64)
     full = np.cumsum(counts * caps * trips)
     if full[-1] <= m:
         return noise_rate(fleet, most)
-    tail = np.cumsum((counts * np.sqrt(trips))[::-1])[::-1]
+    tail = np.cumsum((counts * np.sqrt(trips) * weights)[::-1])[::-1]
     level = (m - full + counts * caps * trips) / tail
-    first = int(np.argmax(level < caps * np.sqrt(trips)))
+    first = int(np.argmax(level * weights < caps * np.sqrt(trips)))
     rates = np.empty(fleet.classes)
-    rates[order] = np.minimum(caps, level[first] / np.sqrt(trips))
+    rates[order] = np.minimum(caps, level[first] * weights / np.sqrt(trips))
     return noise_rate(fleet, rates)

@@ -29,6 +29,8 @@ LOOK_AHEAD = 8.0
 TASKS_EACH = 12
 """Tasks per client on average that a picture shows unless told otherwise."""
 _LEFT, _RIGHT, _TOP, _BOTTOM, _LEGEND, _GAP, _LETTER = 74.0, 14.0, 26.0, 46.0, 18.0, 34.0, 8.0
+_KEYS = _LEFT + 12.0
+_LONGEST_NAME = 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +129,10 @@ class Timeline:
 
     def in_words(self) -> str:
         """What the picture shows."""
+        waiting = f"{self.waiting.sum():.1f}"
         return (
-            f"{self.completed:,} tasks in {self.until:.4g} units of time, {self.clients} clients "
-            f"busy {self.busy.mean():.0%} of it, {self.waiting.sum():.1f} tasks waiting"
+            f"{self.completed:,} tasks in {self.until:.3g} units of time, {self.clients} clients "
+            f"busy {self.busy.mean():.0%} of it, {'no' if waiting == '0.0' else waiting} tasks waiting"
         )
 
     def longest_queue(self) -> int:
@@ -184,6 +187,8 @@ def timelines_svg(
     row = min(14.0, max(6.0, 420.0 / rows))
     longest = max(1, *(timeline.longest_queue() for _, timeline in panels))
     whole = len(panels) * width + (len(panels) - 1) * _GAP
+    names = [_short(name) for _, timeline in panels for name, _ in timeline.classes]
+    left = max(_LEFT, 14.0 + 0.95 * _LETTER * max(map(len, names)))
     entries = _legend_entries(panels, longest, whole)
     legend = _TOP + rows * row + _BOTTOM
     height = legend + (1 + entries[-1][-1]) * _LEGEND
@@ -199,58 +204,74 @@ def timelines_svg(
     ]
     for k, (title, timeline) in enumerate(panels):
         parts.append(f'<g transform="translate({k * (width + _GAP):g} 0)">')
-        parts += _panel(title, timeline, width, row, longest)
+        parts += _panel(title, timeline, (left, width), row, longest)
         parts.append("</g>")
     parts += _legend(entries, legend + 12.0)
     parts.append("</svg>")
     return "\n".join(filter(None, parts))
 
 
-def _panel(title: str, timeline: Timeline, width: float, row: float, longest: int) -> Iterator[str]:
+def _panel(
+    title: str, timeline: Timeline, span: tuple[float, float], row: float, longest: int
+) -> Iterator[str]:
+    left, width = span
     drawn = timeline.rows()
     place = {client: _TOP + k * row for k, client in enumerate(drawn)}
-    scale = (width - _LEFT - _RIGHT) / timeline.until
+    scale = (width - left - _RIGHT) / timeline.until
     bar = 0.56 * row
     if title:
-        yield f'<text class="head" x="{_LEFT:g}" y="15">{escape(title)}</text>'
-    yield from _class_names(timeline, place, row, width)
+        yield f'<text class="head" x="{left:g}" y="15">{escape(title)}</text>'
+    yield from _class_names(timeline, place, row, span)
     for y in place.values():
-        yield f'<rect class="idle" x="{_LEFT:g}" y="{y:.1f}" width="{width - _LEFT - _RIGHT:.1f}" height="{bar:.1f}"/>'
-    yield from _bars(timeline, place, scale, bar)
-    yield from _queue_paths(timeline, place, scale, bar, row - bar - 0.6, longest)
+        yield f'<rect class="idle" x="{left:g}" y="{y:.1f}" width="{width - left - _RIGHT:.1f}" height="{bar:.1f}"/>'
+    yield from _bars(timeline, place, left, scale, bar)
+    yield from _queue_paths(timeline, place, left, scale, bar, row - bar - 0.6, longest)
     busy, waiting = timeline.busy, timeline.waiting
     names = [name for name, count in timeline.classes for _ in range(count)]
     for client, y in place.items():
         yield (
-            f'<rect class="touch" x="{_LEFT:g}" y="{y:.1f}" width="{width - _LEFT - _RIGHT:.1f}" '
+            f'<rect class="touch" x="{left:g}" y="{y:.1f}" width="{width - left - _RIGHT:.1f}" '
             f'height="{row:.1f}"><title>client {client} ({escape(names[client])}): busy '
             f"{busy[client]:.0%}, {waiting[client]:.1f} waiting on average</title></rect>"
         )
     bottom = _TOP + len(drawn) * row + 4.0
     for tick in _ticks(timeline.until):
-        x = _LEFT + tick * scale
+        x = left + tick * scale
         yield f'<path class="axis" d="M{x:.1f} {bottom:.1f}v4"/>'
         yield f'<text class="tick" x="{x:.1f}" y="{bottom + 15:.1f}">{tick:g}</text>'
-    middle = _LEFT + 0.5 * (width - _LEFT - _RIGHT)
+    middle = left + 0.5 * (width - left - _RIGHT)
     yield f'<text class="tick" x="{middle:.1f}" y="{bottom + 31:.1f}">time (virtual units)</text>'
 
 
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
 def _class_names(
-    timeline: Timeline, place: dict[int, float], row: float, width: float
+    timeline: Timeline, place: dict[int, float], row: float, span: tuple[float, float]
 ) -> Iterator[str]:
-    first = 0
+    left, width = span
+    first, above = 0, -math.inf
     for name, count in timeline.classes:
         own = [y for client, y in place.items() if first <= client < first + count]
         first += count
         if not own:
             continue
         middle = 0.5 * (own[0] + own[-1] + row)
-        yield f'<text class="name" x="{_LEFT - 8:g}" y="{middle + 4:.1f}">{escape(name)}</text>'
+        whole = f"<title>{escape(name)}</title>" if _short(name) != name else ""
+        if middle - above >= 12.0:  # others would lie on one another
+            above = middle
+            yield (
+                f'<text class="name" x="{left - 8:g}" y="{middle + 4:.1f}">{escape(_short(name))}'
+                f"{whole}</text>"
+            )
         if own[0] > _TOP:
             yield f'<path class="axis" d="M4 {own[0] - 0.4:.1f}H{width - _RIGHT:.1f}"/>'
 
 
-def _bars(timeline: Timeline, place: dict[int, float], scale: float, bar: float) -> Iterator[str]:
+def _bars(
+    timeline: Timeline, place: dict[int, float], left: float, scale: float, bar: float
+) -> Iterator[str]:
     """A path per shade: every bar leaves a hair to the next, where there is room."""
     levels = timeline.levels()
     begun = timeline.begin < timeline.until
@@ -260,7 +281,7 @@ def _bars(timeline: Timeline, place: dict[int, float], scale: float, bar: float)
             y = place.get(int(timeline.client[i]))
             if y is None:
                 continue
-            x = _LEFT + timeline.begin[i] * scale
+            x = left + timeline.begin[i] * scale
             long = min(float(timeline.end[i]), timeline.until) - float(timeline.begin[i])
             wide = long * scale
             wide -= 0.6 if wide > 2.0 else 0.3 * wide
@@ -272,6 +293,7 @@ def _bars(timeline: Timeline, place: dict[int, float], scale: float, bar: float)
 def _queue_paths(
     timeline: Timeline,
     place: dict[int, float],
+    left: float,
     scale: float,
     bar: float,
     room: float,
@@ -282,7 +304,7 @@ def _queue_paths(
         if client not in place:
             continue
         base = place[client] + bar + room
-        x = _LEFT + at * scale
+        x = left + at * scale
         y = base - room * np.minimum(1.0, count / longest)
         points = [f"V{top:.1f}H{along:.1f}" for top, along in zip(y[:-1], x[1:], strict=True)]
         steps.append(f"M{x[0]:.1f} {base:.1f}{''.join(points)}V{base:.1f}z")
@@ -301,11 +323,11 @@ def _legend_entries(
     if any(timeline.longest_queue() for _, timeline in panels):
         texts.append(("queue", f"tasks waiting, up to {longest}"))
     texts.append(("idle", "idle"))
-    x, line, entries = _LEFT + 8.0, 0, []
+    x, line, entries = _KEYS, 0, []
     for kind, text in texts:
         wide = 30.0 + _LETTER * len(text)
         if x + wide > whole:
-            x, line = _LEFT + 8.0, line + 1
+            x, line = _KEYS, line + 1
         entries.append((kind, text, x, line))
         x += wide
     return entries
@@ -315,7 +337,7 @@ def _legend(entries: Sequence[tuple[str, str, float, int]], top: float) -> Itera
     yield f'<text class="key" x="4" y="{top:.1f}">staleness</text>'
     for kind, text, x, line in entries:
         y = top + line * _LEGEND
-        yield f'<rect class="{kind}" x="{x:.1f}" y="{y - 9:.1f}" width="14" height="9"/>'
+        yield f'<rect class="{kind} swatch" x="{x:.1f}" y="{y - 9:.1f}" width="14" height="9"/>'
         yield f'<text class="key" x="{x + 18:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
 
@@ -340,7 +362,8 @@ def _rules(side: int, shades: Sequence[str]) -> str:
     levels = "".join(f".timeline .s{k}{{fill:{shade}}}" for k, shade in enumerate(shades))
     return (
         f".timeline text{{fill:{ink}}}.timeline .axis{{stroke:{line}}}.timeline .page{{fill:{page}}}"
-        f".timeline .idle{{fill:{idle}}}.timeline .queue{{fill:{QUEUE[side]}}}"
+        f".timeline .idle{{fill:{idle}}}.timeline .idle.swatch{{stroke:{line}}}"
+        f".timeline .queue{{fill:{QUEUE[side]}}}"
         f".timeline .open{{fill:none;stroke:{ink}}}.timeline .mark{{fill:{QUEUE[side]};stroke:{page}}}"
         f".timeline .on{{fill:{ink};stroke:{page}}}{levels}"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sojourn.history import History
-from tests.cli.conftest import Finished
+from tests.commands import Finished
 from tests.deploy.flower_sessions import flower_processes
 
 Run = Callable[..., Finished]
@@ -150,9 +150,7 @@ def test_local_runs_stops_on_interruption_and_resumes(
     assert "--resume" in (tmp_path / "said.txt").read_text()
     assert flower_processes(homes) == []
 
-    done = run(
-        "deploy", "local", "app", "--clients", "2", "--updates", "3", "--resume", timeout=900
-    )
+    done = run("deploy", "local", "app", "--clients", "2", "--updates", "3", "--resume")
     assert done.code == 0, done.error
     assert flower_processes(homes) == []
     assert not (home / ".flwr").exists()

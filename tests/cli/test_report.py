@@ -52,7 +52,7 @@ def test_theory_and_missing_data_end_to_end(tmp_path: Path, run: Any) -> None:
 
 @pytest.mark.slow
 def test_the_demo_ends_with_the_page(tmp_path: Path, run: Any) -> None:
-    done = run("demo", "--out", "demo", timeout=280)
+    done = run("demo", "--out", "demo")
     assert done.code == 0, done.error
     lines = done.out.splitlines()
     assert lines[-1] == "open demo/report.html"

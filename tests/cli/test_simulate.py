@@ -164,3 +164,17 @@ def test_clients_that_come_and_go_keep_hours_and_drift(run, tmp_path):
     lost = run(*asked, "--offline", "lose", "--hours", "hours.csv", "--drift", "drift.csv")
     assert "No theory is known for 'routed' with clients that keep hours, drift" in lost.out
     assert "are lost and sent anew" in lost.out
+
+
+def test_bytes_of_every_client(run):
+    found = json.loads(
+        run(
+            *("simulate", "three-clusters", "--concurrency", "30", "--rounds", "3000"),
+            *("--replicates", "4", "--model-bytes", "1e6", "--json"),
+        ).out
+    )
+    sent = 10 * sum(row["mean"] for row in found["bytes"])
+    assert sent == pytest.approx(1e6 * found["throughput"]["mean"], rel=1e-12)
+    shown = run("simulate", "twenty", "--concurrency", "5", "--rounds", "500", "--model-bytes", "8")
+    assert "bytes per unit of time that a client receives" in shown.out
+    assert run("simulate", "twenty", "--concurrency", "5", "--model-bytes", "-1").code == 2

@@ -49,7 +49,7 @@ def sojourn(*arguments: str) -> tuple[str, str]:
     "arguments, next_one",
     [
         (("analyze", "three-clusters", "--concurrency", "5"), "sojourn plan three-clusters"),
-        (("plan", "three-clusters", "--concurrency", "2"), "sojourn tune EXPERIMENT.toml"),
+        (("plan", "three-clusters", "--concurrency", "2"), "sojourn explore three-clusters"),
         (
             ("simulate", "twenty", "--concurrency", "5", "--rounds", "500", "--replicates", "2"),
             "sojourn plan twenty",

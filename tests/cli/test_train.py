@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from rich.console import Console
 import sojourn as sj
 from sojourn.cli.train import _show
 from sojourn.history import History
+from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.run import run_experiment
@@ -128,24 +128,18 @@ def test_a_narrow_terminal_shows_fewer_columns_but_whole_numbers(width, shown, d
     assert all(word in table for word in long.split())
 
 
-def test_what_is_piped_is_whole_however_narrow_the_terminal(tmp_path):
+def test_what_is_piped_is_whole_however_narrow_the_terminal(run, tmp_path):
     write(tmp_path, rounds=50, more='[[strategy]]\nname = "a rather long name of a strategy"\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "sojourn", "train", "e.toml", "--out", "out"],
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "40"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    heading, *rows = done.stdout.splitlines()[:4]
+    done = run("train", "e.toml", "--out", "out", COLUMNS="40")
+    assert done.code == 0, done.error
+    heading, *rows = done.out.splitlines()[:4]
     assert heading.split()[-2:] == ["gradients", "updates"]
     assert rows[2].startswith("a rather long name of a strategy")
     assert all(row.split()[-2:] == ["50", "50"] for row in rows)
 
 
 def test_killed_and_resumed_is_the_same_to_the_bit(run, tmp_path):
-    write(tmp_path, rounds=1500)
+    write(tmp_path, rounds=600)
     run_experiment(Experiment.read(tmp_path / "e.toml"), tmp_path / "whole", LocalEngine())
     cells = tmp_path / "killed" / "cells"
     process = start(tmp_path, "--out", "killed")
@@ -167,7 +161,7 @@ def test_killed_and_resumed_is_the_same_to_the_bit(run, tmp_path):
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_an_interrupted_run_says_how_to_go_on(tmp_path, jobs):
-    write(tmp_path, rounds=2500)
+    write(tmp_path, rounds=1000)
     process = start(tmp_path, "--out", "out", "--jobs", jobs)
     wait_for(lambda: any((tmp_path / "out" / "cells").glob("*.checkpoint")), process)
     process.send_signal(signal.SIGINT)
@@ -252,3 +246,16 @@ def test_an_existing_folder_is_not_overwritten(run, tmp_path):
     assert result.code == 2
     assert "exists and is not empty. Give another --out" in result.error
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["letter.txt"]
+
+
+def test_what_a_table_takes_is_said_before_the_run(run, tmp_path):
+    own = '[[strategy]]\nname = "table"\nrule = "ace"\n'
+    text = EXPERIMENT.format(rounds=4, rates="0.05", checkpoint=0.0)
+    (tmp_path / "e.toml").write_text(
+        text.replace('strategies = ["uniform", "balanced"]\n', "") + own
+    )
+    result = run("train", "e.toml", "--out", "out")
+    assert result.code == 0, result.error
+    size = build_problem(Experiment.read(tmp_path / "e.toml"), 0).initial_weights().numel()
+    said = f"note: table: the rule 'ace' keeps 31 vectors of {size:,} numbers, for 30 clients: "
+    assert said + f"{31 * size * 4 / 1e6:,.1f} MB" in result.error

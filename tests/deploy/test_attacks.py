@@ -12,7 +12,7 @@ import pytest
 
 from sojourn.deploy.agreement import Agreement
 from sojourn.deploy.quarantine import Quarantine
-from sojourn.deploy.screening import Median, Norm, Reference, Screen
+from sojourn.deploy.screening import Median, Norm, Reference, Screen, Submission
 from sojourn.deploy.tasks import Task
 from sojourn.rules import AsyncSGD
 from tests.deploy.attacks import ATTACKS, CLIENTS, Attack, run
@@ -147,15 +147,46 @@ def test_the_median_of_a_buffer_lets_three_of_ten_do_less_than_the_norm_alone(na
     assert world.server.state.version < 0.5 * UPDATES["quadratic"], "several updates make a step"
 
 
-@pytest.mark.parametrize("name", ["sign flip", "scaled noise", "colluding"])
-def test_the_reference_keeps_a_hostile_majority_out(name: str) -> None:
+@pytest.mark.parametrize("places", [5, CLIENTS])
+def test_clients_that_never_answer_do_not_stop_the_median(places: int) -> None:
+    """Clients 0 and 5, who share a place of five; or 0 and 1, of two places of ten."""
+    absent = (0, 5) if places == 5 else (0, 1)
+    guard = Median(places=places).guard(1, CLIENTS, None)
+    steps = []
+    for round_ in range(20):
+        for client in set(range(CLIENTS)) - set(absent):
+            given = Submission(np.array([1.0]), client, np.ones(1), round_)
+            verdict = guard.judge(given)
+            if verdict.outcome == "apply":
+                assert verdict.update is not None
+                steps.append(float(verdict.update[0]))
+    assert sum(steps) > 20 * (CLIENTS - 2) - 4 * places - CLIENTS, "every update moved the model"
+
+
+def referred(name: str, hostile: int, policy: str = "routed") -> tuple[float, VirtualClients]:
+    """The quadratic under attack, with a noisy gradient at the server to compare updates with."""
     server_sees = np.random.default_rng(11)
 
     def reference(weights: np.ndarray, number: int) -> np.ndarray:
         return CURVATURE * (weights - TARGET) + server_sees.normal(size=SIZE) / np.sqrt(SIZE)
 
     screens = (Norm(), Reference())
-    attacked, world = outcome("quadratic", ATTACKS[name], 6, screens=screens, reference=reference)
+    return outcome(
+        "quadratic", ATTACKS[name], hostile, policy=policy, screens=screens, reference=reference
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_with_the_reference_the_final_distance_is_within_a_tenth(name: str, policy: str) -> None:
+    """Of the final distance itself, not of the way."""
+    distance, _ = referred(name, 2, policy)
+    assert distance <= 1.1 * without("quadratic", 2, policy)
+
+
+@pytest.mark.parametrize("name", ["sign flip", "scaled noise", "colluding"])
+def test_the_reference_keeps_a_hostile_majority_out(name: str) -> None:
+    attacked, world = referred(name, 6)
     assert attacked <= without("quadratic", 6, "routed") + 0.1
     assert not any(client.refused for client in world.server.clients[6:]), "no honest one is blamed"
 

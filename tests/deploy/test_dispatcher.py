@@ -323,3 +323,26 @@ def test_a_plan_that_is_no_routing_is_not_taken(routing: list[float]) -> None:
     actions = server.completed(0, np.ones(2), now=1.0)
     assert len(server.tasks) == 6
     assert "re-planning failed, the old routing stays: routing must be" in said(actions)
+
+
+def test_clients_count_by_their_weights() -> None:
+    weights = np.array([2.0, 0.5, 0.5])
+    moved = []
+    for given in (None, weights):
+        server = started(client_weights=given, screens=())
+        for task in sorted(server.tasks.values(), key=lambda task: task.number)[:3]:
+            before = server.state.weights
+            server.completed(task.number, np.ones(2), now=1.0)
+            moved.append(server.state.weights - before)
+    np.testing.assert_allclose(np.array(moved[3:]), weights[:, None] * np.array(moved[:3]))
+
+
+def test_who_counts_more_is_busy_more_where_clients_rest() -> None:
+    weights, rates = np.array([4.0, 1.0, 1.0]), [1.0, 1.0, 1.0]
+    options = {"policy": "never-queue", "concurrency": 1, "service_rates": rates}
+    server = started(client_weights=weights / 2.0, **options)
+    wanted = target_rates(Fleet(rates, weight=weights), 1)
+    np.testing.assert_allclose(
+        [server.router.share(client) for client in range(3)], wanted / wanted.sum(), rtol=1e-12
+    )
+    assert server.router.share(0) > 0.6

@@ -1,6 +1,8 @@
 """Real Flower processes on loopback: order, staleness, deaths, crashes, hostility, keys."""
 
+import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from sojourn.cli.deploy import _picture
 from sojourn.deploy.local import LocalFlower
 from sojourn.floor import target_rates
 from sojourn.network import Fleet, Network
@@ -84,7 +88,12 @@ def test_a_real_run_is_the_closed_network_of_the_theory(
 ) -> None:
     updates = 30
     session.submit(tmp_path, updates, **{"evaluate-every": 10})
+    session.wait_for(tmp_path, 8)
+    under_way = on_terminal(status_of(tmp_path))
     session.wait_until_finished(tmp_path)
+    assert re.search(r"running, \d+/30 updates in \d+ s, .*about \d+ s left", under_way)
+    assert "━" in under_way and "client 2" in under_way
+    assert " left" not in on_terminal(status_of(tmp_path))
     check_accounts(tmp_path, CONCURRENCY)
     tasks = tasks_of(tmp_path)
 
@@ -113,6 +122,13 @@ def test_a_real_run_is_the_closed_network_of_the_theory(
         f"in virtual time {np.mean(virtual):.3f} (sd {np.std(virtual):.3f}); seconds per task "
         + ", ".join(f"{s:.1f}" for s in seconds)
     )
+
+
+def on_terminal(status: dict[str, Any]) -> str:
+    """What `sojourn deploy local` shows of it: a line, the bar, the clients."""
+    file = io.StringIO()
+    Console(file=file, width=120).print(_picture(status))
+    return file.getvalue()
 
 
 def batch_error(values: np.ndarray, batches: int = 6) -> float:

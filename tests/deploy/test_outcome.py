@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from sojourn.history import History
 from sojourn.network import Fleet, Network
 from sojourn.simulation.simulate import simulate
 from sojourn.train.experiment.experiment import Experiment
+from tests.commands import Commands
 from tests.deploy.test_gridserver import SECONDS, Deployment, problem
 from tests.deploy.test_settings import LEAST
 
@@ -54,10 +53,9 @@ def test_the_experiment_can_be_read_and_holds_the_prediction(folder: Path) -> No
     assert experiment.problem == "federated.task:problem"
 
 
-def test_the_report_shows_it(folder: Path) -> None:
-    command = [sys.executable, "-m", "sojourn", "report", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=280)
-    assert done.returncode == 0, done.stderr
+def test_the_report_shows_it(commands: Commands, folder: Path) -> None:
+    done = commands.run(folder, "report", str(folder))
+    assert done.code == 0, done.error
     pages = list(folder.rglob("*.html"))
     assert pages
     page = pages[0].read_text(encoding="utf-8")
@@ -88,6 +86,7 @@ def deploy_with_random_times(folder: Path, seed: int, **config: Any) -> Deployme
         {"rule": "fedbuff", "concurrency": 6},
         {"rule.name": "fedasync", "rule.local-steps": 3, "concurrency": 6},
         {"rule.name": "fedbuff", "rule.local-steps": 3, "concurrency": 2},
+        {"rule.name": "async-sgd", "rule.local-steps": 3, "concurrency": 6},
     ],
 )
 def test_durations_and_speeds_are_those_of_the_simulator(

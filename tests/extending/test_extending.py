@@ -71,13 +71,14 @@ def policy(**knobs):
 
 
 @pytest.fixture(scope="module")
-def plan_text(tmp_path_factory):
+def plan_text(commands, tmp_path_factory):
     """A plan for the objective that simulates, as the command writes it."""
     folder = tmp_path_factory.mktemp("planning")
     shutil.copy(DOCS / "examples" / "measured_pace.py", folder)
     command = ["plan", "three-clusters", "--objective", "measured_pace:MeasuredPace"]
     options = ["--time", "40", "--concurrency", "12", "--out", "plan.toml"]
-    sojourn(folder, *command, *options)
+    done = commands.run(folder, *command, *options)
+    assert done.code == 0, done.error
     return (folder / "plan.toml").read_text()
 
 
@@ -102,13 +103,6 @@ def started(folder, *arguments):
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def sojourn(folder, *arguments):
-    process = started(folder, *arguments)
-    output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, output
-    return output
 
 
 def test_the_page_shows_the_files():
@@ -144,7 +138,8 @@ def test_policy_and_law_drive_the_simulator(work):
     assert again.scenario == schedule.scenario
 
 
-def test_killed_resumed_in_processes_and_run_again_from_its_folder(work):
+@pytest.mark.timeout(2 * PATIENCE)
+def test_killed_resumed_in_processes_and_run_again_from_its_folder(commands, work):
     elsewhere = work.parent / "elsewhere"
     run_experiment(Experiment.read(work / "e.toml"), work / "whole", LocalEngine())
     whole = (work / "whole" / "history.jsonl").read_bytes()
@@ -159,13 +154,17 @@ def test_killed_resumed_in_processes_and_run_again_from_its_folder(work):
     killed.communicate()
     assert not (elsewhere / "killed" / "history.jsonl").exists()
     again = ["train", "../source/e.toml", "--out", "killed", "--resume", "--jobs", "2"]
-    sojourn(elsewhere, *again)
+    done = commands.run(elsewhere, *again)
+    assert done.code == 0, done.error
     assert (elsewhere / "killed" / "history.jsonl").read_bytes() == whole
     kept = {path.name for path in (elsewhere / "killed" / "extensions").iterdir()}
     assert kept == {path.name for path in EXAMPLES}
     for example in work.glob("*.py"):
         example.unlink()
-    sojourn(elsewhere, "train", "killed/experiment.toml", "--out", "third", "--jobs", "2")
+    done = commands.run(
+        elsewhere, "train", "killed/experiment.toml", "--out", "third", "--jobs", "2"
+    )
+    assert done.code == 0, done.error
     assert (elsewhere / "third" / "history.jsonl").read_bytes() == whole
 
 

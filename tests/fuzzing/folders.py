@@ -21,6 +21,15 @@ TASK = {
     **{"version": 0, "staleness": 0, "probability": 0.2, "clients": 5, "divisor": 1.0},
     **{"scale": 1.0, "time": 1.25, "service_seconds": 1.2},
 }
+MEMBER = {
+    **{"name": "phone", "status": "alive", "waiting": 1, "used": 8, "refused": 0},
+    **{"routing": 0.2, "rate": 1.0, "planned": 1.0, "seconds": 1.0, "norm": None, "speed": 0.5},
+}
+STATUS = {
+    **{"phase": "running", "elapsed": 40.0, "updates": 40, "of": 100, "throughput": 1.0},
+    **{"staleness": 2.0, "accuracy": 0.5, "loss": 1.0, "counts": {"used": 40}, "held": 0},
+    **{"concurrency": 5, "policy": "routed", "clients": [MEMBER] * 5},
+}
 VALUES: list[Any] = [
     *(None, True, -1, 0, 1e308, -1e308, float("nan"), float("inf"), 10**30, 10**400),
     *("", "x", "x" * 5000, [], {}, [[]], [None], {"a": 1}, "os:system", "../../..", "/dev/zero"),
@@ -47,6 +56,8 @@ def made_folders() -> dict[str, dict[str, bytes]]:
     made["deployed"] = {
         **{path: made["trained"][path] for path in ("history.jsonl", "summary.json")},
         "tasks.jsonl": lines,
+        "status.json": json.dumps(STATUS).encode(),
+        "events.log": b"1.0\tjoined\tphone\n",
     }
     return made
 
@@ -96,11 +107,17 @@ def _with_another_value(draw: random.Random, content: bytes) -> bytes:
         del node[key]
     else:
         node[key] = draw.choice(VALUES)
+    lines[place] = without_limit(tree)
+    return "\n".join(lines).encode()
+
+
+def without_limit(tree: Any) -> str:
+    """JSON in which integers may have any number of digits."""
     limit = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
-    lines[place] = json.dumps(tree)
+    text = json.dumps(tree)
     sys.set_int_max_str_digits(limit)
-    return "\n".join(lines).encode()
+    return text
 
 
 def _run(*arguments: str) -> None:

@@ -2,8 +2,9 @@
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
-from tests.fuzzing.folders import Content, made_folders, spoilt
+from tests.fuzzing.folders import VALUES, Content, made_folders, spoilt, without_limit
 from tests.fuzzing.values import (
     CELLS,
     CONSTANTS,
@@ -38,7 +39,7 @@ def cases(seed: int, count: int) -> list[Case]:
     draw = random.Random(seed)
     kinds = [_analyze, _simulate, _plan, _fleet_file, _routing_file, _constants_file, _trace_file]
     kinds += [_plan_file, _out, _law, _names, _log_file, _spoilt_folder, _spoilt_folder, _read]
-    kinds += [_experiment, _experiment, _calibrate, _deploy, _tune, _train]
+    kinds += [_experiment, _experiment, _calibrate, _deploy, _tune, _train, _watch, _explore]
     return [kinds[i % len(kinds)](draw) for i in range(count)]
 
 
@@ -308,6 +309,44 @@ def _deploy(draw: random.Random) -> Case:
     files = {"app/pyproject.toml": _bad_toml(draw, text), "app/federated/task.py": b""}
     arguments = ["deploy", "local", "app", "--pause", "no"]  # never starts anything
     return Case([*arguments, "--out", "deployed"], files)
+
+
+def _watch(draw: random.Random) -> Case:
+    """The page of a folder that may be anything is asked how it looks, before and after."""
+    if draw.random() < 0.2:
+        words = [_paths(draw), "--port", draw.choice(NUMBERS)]
+        return Case(["watch", *words[: draw.choice([1, 3])], "--no-open"])
+    name = draw.choice(["trained", "tuned", "deployed", "deployed"])
+    path, content = spoilt(draw, name)
+    return Case(["watch", name, "--no-open"], {path: content}, (name,))
+
+
+def _explore(draw: random.Random) -> Case:
+    """What its page may ask, with values that it never sends."""
+    if draw.random() < 0.2:
+        words = [_paths(draw), "--port", draw.choice(NUMBERS)]
+        return Case(["explore", *words[: draw.choice([1, 3])], "--no-open"])
+    settings: dict[str, Any] = {
+        **{"rates": [0.5, 1.0], "counts": [2, 3], "concurrency": 5, "dispatch": "routed"},
+        **{"exponent": 0.5, "learning_rate": 0.02, "debias": 1.0, "goal": "noise-rate"},
+        **{"gradient_norm": 0.5, "partition": "homogeneous", "horizon": 10.0, "width": 800.0},
+    }
+    name = draw.choice(["view", "view", "advice", "compare", "save", "stop", "tries", "nothing"])
+    if name == "save":
+        settings["file"] = draw.choice(["plan.toml", "fleet.csv"])
+    if name != "view":
+        del settings["width"]
+    settings["dispatch"] = draw.choice(["routed", "planned", "never-queue"])
+    key = draw.choice(sorted(settings))
+    if key in ("rates", "counts") and draw.random() < 0.7:
+        settings[key][draw.randrange(2)] = draw.choice([*VALUES, 10**9, 10**15, 1e-300, 1e300])
+    else:
+        settings[key] = draw.choice([*VALUES, 10**6, 10**9, 1e-300, 1e300])
+    asked = {"settings": [settings] * draw.choice([1, 2, 13])} if name == "compare" else settings
+    if name == "stop":
+        asked = {"number": draw.choice(VALUES)}
+    question = without_limit(asked)
+    return Case(["explore", "fleet.csv", "--no-open"], {f"ask/{name}": question.encode()})
 
 
 def _without(arguments: list[str], option: str) -> list[str]:

@@ -6,19 +6,24 @@ Busy is what its processor time says, so that a slow or crowded machine is not t
 
 import contextlib
 import io
+import json
 import multiprocessing as mp
 import os
 import resource
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from sojourn.live.server import TOKEN_HEADER, LocalServer
 from tests.fuzzing.folders import made_folders
 from tests.fuzzing.inputs import Case
 from tests.fuzzing.values import CONSTANTS, EXPERIMENT, FLEET, LOG, ROUTING, TRACE
@@ -158,11 +163,39 @@ def _unlock(folder: Path) -> None:
         (folder / "locked").chmod(0o700)
 
 
+def _ask(server: LocalServer, *, open_browser: bool, say: Callable[[str], None]) -> None:
+    """Ask a page's server, over its port, what lies in the folder ``ask``, and how things look."""
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    try:
+        named = [(path.name, path.read_bytes()) for path in sorted(Path("ask").glob("*"))]
+        for name, question in [*named, ("look", b"{}"), ("look", b"{}")]:
+            http = HTTPConnection("127.0.0.1", server.port, timeout=SILENT_SECONDS)
+            http.request("POST", f"/api/{name}", question, {TOKEN_HEADER: server.token})
+            reply = http.getresponse()
+            text = reply.read().decode()
+            http.close()
+            if reply.status not in (200, 400, 404, 422):
+                raise RuntimeError(f"{name}: {reply.status} {text}")
+            json.loads(text, parse_constant=_not_json)
+            say(text[:1000])
+    finally:
+        server.stop()
+        server.close()
+        thread.join()
+
+
+def _not_json(word: str) -> None:
+    raise RuntimeError(f"{word} is no JSON")
+
+
 def _serve(pipe: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))
     from sojourn.cli import main
+    from sojourn.live import serving
 
+    serving.serve = _ask  # what else would serve for ever
     warnings.resetwarnings()  # as in a program of its own, not as in the tests
     while True:
         arguments, folder = pipe.recv()

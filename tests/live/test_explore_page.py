@@ -10,11 +10,24 @@ import pytest
 import sojourn as sj
 from sojourn.live.explorer import Explorer
 from sojourn.live.server import LocalServer
-from tests.browser import READABLE, browser, kept, needs_chromium, printed_whole
+from tests.browser import CONTROLS, READABLE, browser, kept, needs_chromium, printed_whole
 
 __all__ = ["browser"]
 pytestmark = needs_chromium
 FLEET = sj.built_in_fleet("three-clusters")
+CLICKED = {
+    "test_every_slider_and_choice_changes_what_is_shown": "count rate speed debias exponent norm "
+    "rate-exact tasks tasks-exact reset dispatch=routed dispatch=planned dispatch=never-queue "
+    "goal=noise-rate goal=time-to-accuracy",
+    "test_a_cell_of_the_map_takes_one_there": "cell",
+    "test_use_this_leads_to_the_least_noise": "use",
+    "test_the_address_keeps_the_state_and_the_pins": "pin Go_there Unpin",
+    "test_a_plan_and_a_fleet_are_saved": "save-plan save-fleet",
+    "test_a_try_of_other_data_is_stopped_and_the_command_copied": "copy partition horizon try Stop",
+    "test_tries_are_drawn_as_they_run_and_two_browsers_see_them": "Remove metric=accuracy metric=loss",
+    "test_dark_is_kept": "theme",
+}
+"""Every control of the page, under the test that operates it."""
 
 
 class Page:
@@ -82,10 +95,12 @@ def test_nothing_overflows_is_cut_or_faint(
     assert shot.stat().st_size > 20_000
 
 
-def test_it_is_printed_on_white_and_whole(browser: Any, server: LocalServer) -> None:
+def test_it_is_printed_on_white_and_whole(
+    browser: Any, server: LocalServer, tmp_path: Path
+) -> None:
     made = Page(browser, f"{server.address}#pin=m%3D7", color_scheme="dark")
     made.page.wait_for_selector("#compared[data-rows='2']")
-    assert printed_whole(made.page) == []
+    assert printed_whole(made.page, kept(tmp_path, "explore.pdf")) == []
     made.close()
 
 
@@ -116,11 +131,15 @@ def test_every_slider_and_choice_changes_what_is_shown(opened: Page) -> None:
     page.locator("[name=goal][value=time-to-accuracy]").check()
     page.locator("#norm").fill("0.8")
     page.wait_for_selector("#tiles div:nth-child(6)")
+    page.locator("[name=goal][value=noise-rate]").check()
+    opened.until("location.hash.includes('t=0.8') && !location.hash.includes('g=')")
     page.locator("[name=dispatch][value=planned]").check()
     opened.until("document.getElementById('exponent').disabled")
     page.locator("[name=dispatch][value=never-queue]").check()
     opened.until("document.querySelector('#map .line-you') !== null")
     opened.until("document.getElementById('command').innerText.includes('never-queue')")
+    page.locator("[name=dispatch][value=routed]").check()
+    opened.until("!document.getElementById('exponent').disabled")
     page.locator("#reset").click()
     opened.until("location.hash.replace('#', '') === ''")
     assert page.locator("#problem").is_hidden()
@@ -195,10 +214,42 @@ def test_tries_are_drawn_as_they_run_and_two_browsers_see_them(
     assert two.page.locator("#tasks-exact").input_value() == "5", "their settings are their own"
     one.page.get_by_role("button", name="loss").click()
     one.until("document.querySelector('#curves svg').getAttribute('aria-label').includes('loss')")
+    one.page.get_by_role("button", name="accuracy").click()
+    one.until("!document.querySelector('#curves svg').getAttribute('aria-label').includes('loss')")
     one.page.get_by_role("button", name="Remove try").click()
     one.page.wait_for_selector("#tries li", state="detached")
     two.close()
     one.close()
+
+
+def test_a_try_of_other_data_is_stopped_and_the_command_copied(opened: Page) -> None:
+    page = opened.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#copy").click()
+    page.wait_for_selector("#copy:has-text('Copied')")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.locator("#command").inner_text()
+    page.locator("#partition").select_option("by-speed")
+    page.locator("#horizon").fill("5000")
+    opened.until("location.hash.includes('p=by-speed') && location.hash.includes('h=5000')")
+    page.locator("#try").click()
+    page.wait_for_selector("#tries li[data-end=running]")
+    assert "digits go with speed" in page.locator("#tries li").inner_text()
+    page.get_by_role("button", name="Stop try").click()
+    page.wait_for_selector("#tries li[data-end=running]", state="detached", timeout=120_000)
+    page.get_by_role("button", name="Remove try").click()
+    page.wait_for_selector("#tries li", state="detached")
+
+
+def test_no_control_is_left_out(browser: Any, server: LocalServer) -> None:
+    made = Page(browser, f"{server.address}#g=time-to-accuracy&pin=m%3D7")
+    made.page.wait_for_selector("#compared[data-rows='2']")
+    there = set(made.page.evaluate(CONTROLS))
+    made.close()
+    clicked = {name.replace("_", " ") for names in CLICKED.values() for name in names.split()}
+    come_with_a_try = {"Stop", "Remove"}
+    assert there - come_with_a_try == clicked - come_with_a_try
+    assert set(CLICKED) <= set(globals())
 
 
 def test_dark_is_kept(opened: Page) -> None:

@@ -1,8 +1,6 @@
 """What the explorer answers is what the package computes, asked through its interface."""
 
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from sojourn.live.explorer import Explorer
 from sojourn.live.settings import MOST_CLASSES
 from sojourn.optimize.exponent import exponent_routing
 from sojourn.stability import largest_stable_step
+from tests.commands import Commands
 from tests.live.conftest import Ask
 
 FLEET = sj.built_in_fleet("three-clusters")
@@ -143,22 +142,18 @@ def test_a_saved_fleet_is_the_one_on_the_page(ask: Ask, tmp_path: Path) -> None:
     "settings",
     [{"exponent": 0.5, "concurrency": 9}, {**OTHER, "dispatch": "never-queue", "concurrency": 5}],
 )
-def test_the_command_tells_the_same(ask: Ask, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_the_command_tells_the_same(
+    ask: Ask, commands: Commands, tmp_path: Path, settings: dict[str, Any]
+) -> None:
     view = answered(ask, "view", **settings)
     for name in view["command"]["needs"]:
         kept = answered(ask, "save", **settings, file=name)
         (tmp_path / name).write_text(kept["text"], encoding="utf-8")
     words = view["command"]["line"].split()
     assert words[0] == "sojourn"
-    done = subprocess.run(
-        [sys.executable, "-m", "sojourn", *words[1:], "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    done = commands.run(tmp_path, *words[1:], "--json")
+    assert done.code == 0, done.error
+    told = json.loads(done.out)
     assert told["throughput"] == pytest.approx(view["summary"]["throughput"])
     assert told["noise_rate"] == pytest.approx(view["summary"]["noise_rate"])
 

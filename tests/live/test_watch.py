@@ -7,14 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from sojourn.errors import InvalidInput
 from sojourn.history import History
-from sojourn.live.following import Lines
+from sojourn.live.following import Follower, Lines, RunSeen
 from sojourn.live.watcher import PATIENCE, Watcher
 from sojourn.report.verdict import verdict_of
 from sojourn.runfolder import RunFolder
@@ -23,6 +24,7 @@ from sojourn.tuning.tune import tune
 from tests.deploy.test_gridserver import Deployment
 from tests.live.conftest import write_race
 from tests.live.test_tries import until
+from tests.report.test_verdict import run as made
 
 EXPERIMENT = """\
 fleet = "three-clusters"
@@ -37,6 +39,9 @@ refine = false
 checkpoint-seconds = 0
 strategies = ["uniform", "square-root"]
 """
+
+
+ENDS = {"plan": 0.8, "uniform": 0.7}
 
 
 def contents(folder: Path) -> set[str]:
@@ -105,6 +110,35 @@ def test_a_folder_in_which_nothing_is_yet(tmp_path: Path) -> None:
     assert Watcher(tmp_path).look()["state"] == "waiting"
     with pytest.raises(InvalidInput, match="is no folder"):
         Watcher(tmp_path / "nowhere")
+
+
+def test_pilots_of_a_training_stand_by_themselves_and_not_beside_its_verdict(tmp_path) -> None:
+    finals = [made(name, seed, 10.0, end) for name, end in ENDS.items() for seed in (0, 1)]
+    pilots = [replace(made(name, 7, 10.0, 0.3), learning_rate=0.5) for name in ENDS]
+    runs = [RunSeen(history, ended=True) for history in [*pilots, *finals]]
+
+    class Given(Follower):
+        experiment = {"seeds": [0, 1], "strategy": [{"learning-rate": 0.1}] * 2}  # noqa: RUF012
+        summary: ClassVar[dict[str, Any]] = {}
+
+        def runs(self) -> list[RunSeen]:
+            return runs
+
+    watcher = Watcher(tmp_path)
+    watcher.follower = Given(tmp_path)
+    under_way = watcher.look()
+    assert [row["name"] for row in under_way["strategies"]] == [
+        *(f"{name}, pilot at 0.5" for name in ENDS),
+        *ENDS,
+    ]
+    Given.summary = {"strategies": []}
+    over = watcher.look()
+    assert over["state"] == "finished"
+    assert over["text"] == verdict_of(finals).sentence
+    assert [row["name"] for row in over["strategies"]] == list(ENDS)
+    assert over["strategies"][0]["value"] == "80.0 ± 0.0%"
+    assert "80.0 ± 0.0%" in over["text"]
+    assert len(over["curves"]["runs"]) == len(finals)
 
 
 def test_half_written_lines_are_left_for_later(tmp_path: Path) -> None:
@@ -229,4 +263,19 @@ def test_the_command_says_where_it_is_and_ends_quietly(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, "ended\n")
-    assert error.startswith("Next: when it is over, sojourn report")
+    assert error.startswith("Next: sojourn report ")
+
+
+def test_whatever_lies_in_the_folder_the_page_is_answered(tmp_path: Path) -> None:
+    """A pipe and an endless device in place of files, and a status that somebody edited."""
+    os.mkfifo(tmp_path / "tasks.jsonl")
+    os.mkfifo(tmp_path / "summary.json")
+    (tmp_path / "events.log").symlink_to("/dev/zero")
+    (tmp_path / "history.jsonl").symlink_to("/dev/zero")
+    (tmp_path / "tune.json").write_text("[" * 100_000)
+    watcher = Watcher(tmp_path)
+    for status in ("{}", '{"phase": 1}', '{"phase": "running", "clients": [{}]}', "{", "[" * 9999):
+        (tmp_path / "status.json").write_text(status)
+        assert watcher.look()["state"] == "waiting"
+    (tmp_path / "status.json").write_text('{"phase": "waiting for clients"}')
+    assert watcher.look()["title"] == "Waiting for clients"

@@ -10,7 +10,7 @@ import pytest
 
 from sojourn.live.watcher import Watcher
 from sojourn.tuning.tune import tune
-from tests.browser import READABLE, browser, kept, needs_chromium, printed_whole
+from tests.browser import CONTROLS, READABLE, browser, kept, needs_chromium, printed_whole
 from tests.deploy.test_gridserver import Deployment
 from tests.live.conftest import write_race
 from tests.live.test_explore_page import Page
@@ -72,16 +72,25 @@ def test_nothing_overflows_is_cut_or_faint(
         made.until(
             "document.querySelector('#curves svg').getAttribute('aria-label').includes('loss')"
         )
+        page.click("#primary")
+        made.until(
+            "!document.querySelector('#curves svg').getAttribute('aria-label').includes('loss')"
+        )
+        before = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.click("#theme")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+        assert page.evaluate(CONTROLS) == ["metric=loss", "metric=value", "theme"], "all clicked"
         made.close()
 
 
 @pytest.mark.parametrize("which", ["deployed", "tuned"])
-def test_it_is_printed_on_white_and_whole(browser: Any, request: Any, which: str) -> None:
+def test_it_is_printed_on_white_and_whole(
+    browser: Any, request: Any, tmp_path: Path, which: str
+) -> None:
     with watching(request.getfixturevalue(which)) as address:
         made = Page(browser, address, color_scheme="dark")
         made.page.wait_for_selector("#curves .curve")
-        assert printed_whole(made.page) == []
+        assert printed_whole(made.page, kept(tmp_path, f"watch-{which}.pdf")) == []
         made.close()
 
 
@@ -101,7 +110,7 @@ def test_what_is_shown_of_a_race(browser: Any, tuned: Path) -> None:
         made = Page(browser, address, viewport={"width": 1400, "height": 900})
         assert made.page.locator("#title").inner_text().startswith("Use ")
         head = made.page.locator("#race th").all_inner_texts()
-        assert head[2:] == [f"to {f} of the horizon" for f in ("0.125", "0.25", "0.5", "1")]
+        assert head[2:] == [*(f"to 1/{k} of the horizon" for k in (8, 4, 2)), "to the end"]
         assert made.page.locator("#race tbody tr").count() == 2
         assert made.page.locator("#clients-card").is_hidden()
         made.close()

@@ -41,7 +41,7 @@ def test_behaviour(tmp_path: Path) -> None:
     }
     hours, _ = read_behaviour(written(tmp_path / "trace", trace))
     assert hours.period == 24.0
-    assert hours.devices == (((2.0, 5.0), (10.0, 24.0)), ((0.0, 6.0), (12.0, 24.0)))
+    assert hours.devices == (((2.0, 5.0), (10.0, 24.0)), ((0.0, 3.0), (6.0, 15.0), (18.0, 24.0)))
 
 
 class _Harm:

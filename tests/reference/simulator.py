@@ -14,6 +14,7 @@ from sojourn.laws import ServiceLaw
 from sojourn.network import Network
 from sojourn.simulation.alias import AliasTable, alias_table
 from sojourn.simulation.streams import BLOCK, generators, substreams
+from sojourn.types import FloatArray
 
 
 class Completion(NamedTuple):
@@ -93,8 +94,7 @@ def simulate_events(
         heapq.heapify(future)
 
     def send_furthest_behind(now: float) -> None:
-        waiting = [i for i in range(n) if not queues[i]]
-        send(min(waiting, key=lambda i: ((given[i] + 0.5) * interval[i], i)), now)
+        send(_furthest_behind(queues, given, interval), now)
 
     def send_cohort(now: float) -> None:
         for j in range(m):
@@ -146,9 +146,9 @@ def simulate_events(
 
 
 def simulate_memoryless(
-    network: Network, *, rounds: int, first: list[int], seed: int
+    network: Network, *, rounds: int, policy: str, first: list[int], seed: int
 ) -> list[Completion]:
-    """Exponential service, routed dispatch: the finisher drawn among the busy clients by rate."""
+    """Exponential service, routed or never-queue: the finisher drawn among the busy clients by rate."""
     _, service, dispatch, picking = generators(seed, 4)
     rates = network.fleet.expand(network.fleet.service_rates)
     exponents = np.frexp(rates)[1]
@@ -158,12 +158,15 @@ def simulate_memoryless(
     group_of = [groups.index(e) for e in exponents.tolist()]
     picks, gaps = _numbers(picking.random, BLOCK), _numbers(service.standard_exponential, BLOCK)
     targets = _targets(network, "routed", dispatch)
+    interval = network.fleet.expand(intervals(network.fleet, network.concurrency))
+    given = [0] * network.size
     queues: list[deque[int]] = [deque() for _ in range(network.size)]
     done: list[Completion] = []
     now = 0.0
 
     def send(client: int) -> None:
         queues[client].append(len(done))
+        given[client] += 1
         if len(queues[client]) == 1:
             busy[group_of[client]].append(client)
 
@@ -184,8 +187,16 @@ def simulate_memoryless(
         if not queues[client]:
             busy[g][place] = busy[g][-1]
             busy[g].pop()
-        send(next(targets))
+        if policy == "never-queue":
+            send(_furthest_behind(queues, given, interval))
+        else:
+            send(next(targets))
     return done
+
+
+def _furthest_behind(queues: list[deque[int]], given: list[int], interval: FloatArray) -> int:
+    waiting = [i for i in range(len(queues)) if not queues[i]]
+    return min(waiting, key=lambda i: ((given[i] + 0.5) * interval[i], i))
 
 
 def _numbers(draw: Callable[[int], Any], block: int) -> Iterator[float]:

@@ -2,13 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.commands import Commands
 
 from sojourn.constants import LearningConstants
 from sojourn.estimate import Estimate
@@ -46,7 +45,7 @@ routing = {(SPEED / SPEED.sum()).tolist()}
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small run, trained once by the command."""
     where = tmp_path_factory.mktemp("trained")
     constants = LearningConstants(1.0, 1.0, 1.0, 1.0)
@@ -54,9 +53,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert split.network.fleet.classes > FLEET.classes
     split.write(where / "plan.toml")
     (where / "experiment.toml").write_text(EXPERIMENT, encoding="utf-8")
-    command = [sys.executable, "-m", "sojourn", "train", "experiment.toml", "--out", "run"]
-    done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = commands.run(where, "train", "experiment.toml", "--out", "run")
+    assert done.code == 0, done.error
     return where / "run"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser import READABLE, browser, kept, needs_chromium
+from tests.browser import CONTROLS, READABLE, browser, kept, needs_chromium
 
 from sojourn.reproduce.pages import report_of
 
@@ -77,6 +77,35 @@ def test_rounds_and_time_and_loss_are_switched(opened: Any) -> None:
     opened.wait_for_selector('#run-1 .plot[data-view="loss rounds"]')
     axis = plot.evaluate("plot => plot.layout.xaxis.title.text")
     assert axis == "rounds (completed tasks)"
+    opened.locator("#run-1").get_by_role("button", name="accuracy").click()
+    opened.locator("#run-1").get_by_role("button", name="time", exact=True).click()
+    opened.wait_for_selector('#run-1 .plot[data-view="accuracy time"]')
+
+
+CLICKED = {
+    "test_a_chip_hides_a_strategy_and_shows_it_again": ["chip"],
+    "test_rounds_and_time_and_loss_are_switched": [
+        "kind=axis value=rounds",
+        "kind=axis value=time",
+        "kind=metric value=accuracy",
+        "kind=metric value=loss",
+    ],
+    "test_dark_and_light": ["theme"],
+    "test_words_and_numbers_unfold": ["details"],
+}
+
+
+def test_no_control_is_left_out(opened: Any) -> None:
+    assert opened.evaluate(CONTROLS) == sorted(name for names in CLICKED.values() for name in names)
+    assert set(CLICKED) <= set(globals())
+
+
+def test_words_and_numbers_unfold(opened: Any) -> None:
+    words = opened.locator("#run-1 figure details").first
+    assert not words.locator("table").is_visible()
+    words.locator("summary").click()
+    assert words.locator("table").is_visible()
+    assert "%" in words.locator("table").inner_text()
 
 
 def test_dark_and_light(opened: Any) -> None:
@@ -139,6 +168,15 @@ def test_every_switch_of_a_plan_page_works(browser: Any, plan_page: Path) -> Non
         assert chip.get_attribute("aria-pressed") == "false"
         chip.click()
         assert chip.get_attribute("aria-pressed") == "true"
+    for words in page.query_selector_all("summary"):
+        was_open = words.evaluate("e => e.parentElement.open")
+        words.click()
+        assert words.evaluate("e => e.parentElement.open") is not was_open
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    metrics = {f"kind=metric value={name}" for name in ("busy", "wait", "weight", "share")}
+    assert set(page.evaluate(CONTROLS)) == metrics | {"chip", "details", "theme"}, "all clicked"
     drawn = page.evaluate(
         "[...document.querySelectorAll('.plot')].map(p => p.id + ' ' + p.dataset.drawn)"
     )
@@ -164,7 +202,8 @@ def test_a_table_wider_than_a_phone_keeps_its_first_column(browser: Any, report:
 
 
 @pytest.mark.parametrize(
-    "which, theme", [("tuned_page", None), ("tuned_page", "dark"), ("plan_page", None)]
+    "which, theme",
+    [("report", None), ("tuned_page", None), ("tuned_page", "dark"), ("plan_page", None)],
 )
 def test_a_dark_page_is_printed_on_white_and_whole(
     browser: Any, request: Any, tmp_path: Path, which: str, theme: str | None
@@ -222,3 +261,5 @@ def test_timelines_are_drawn_with_a_row_per_client(opened: Any) -> None:
     for drawing in drawings:
         assert len(drawing.query_selector_all("rect.touch")) == 30
         assert drawing.query_selector_all("path.s0, path.s1")
+        size = drawing.query_selector("text").evaluate("t => getComputedStyle(t).fontSize")
+        assert size == "12px", "the rules of the drawing reach it"

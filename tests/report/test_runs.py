@@ -1,22 +1,20 @@
 """Every run that ``sojourn train`` can make is one that ``sojourn report`` can show."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+from tests.commands import Commands
 
 from sojourn.runfolder import RunFolder
 from sojourn.train.experiment.experiment import Experiment
 
 
 def test_a_split_class_and_a_probability_per_client_are_reported(
-    trained: Path, tmp_path: Path
+    commands: Commands, trained: Path, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "sojourn", "report", str(trained), "--no-stills"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("report.html (")
+    done = commands.run(tmp_path, "report", str(trained), "--no-stills")
+    assert done.code == 0, done.error
+    assert done.out.startswith("report.html (")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Probability of each client" in page

@@ -8,11 +8,13 @@ import pytest
 
 from sojourn.comparison import Looks
 from sojourn.constants import LearningConstants
+from sojourn.errors import InvalidFile
 from sojourn.history import History
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.estimate import Prices, in_words
 from sojourn.reproduce.pool import histories, make_runs
 from sojourn.reproduce.settings import Settings, Size, TrainingCell
+from sojourn.reproduce.training import exponential
 from sojourn.rules.weighting import task_ordinals
 from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.cells import schedule_of
@@ -173,3 +175,37 @@ def test_a_process_keeps_the_problem_it_used_last(runner: CellRunner) -> None:
     problem = build_problem(first, 0)
     assert build_problem(other, 0) is problem
     assert build_problem(first, 1) is not problem
+
+
+KEPT = '{"initial_gap": 2.3, "smoothness": 10.0, "gradient_noise": 1.0, "heterogeneity": %s}'
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("{", "not valid JSON"),
+        ("[]", "must be a table"),
+        (KEPT % '"x"', "heterogeneity must be a number"),
+        (KEPT % "-1.0", "heterogeneity must be zero or positive"),
+        (KEPT % "NaN", "heterogeneity must be a number"),
+        ("{}", "initial_gap is missing"),
+    ],
+)
+def test_kept_constants_that_are_none_are_told(runner: CellRunner, text: str, said: str) -> None:
+    cell = TrainingCell("digits", "homogeneous", "rounds")
+    path = runner.folder / "constants" / f"{exponential(cell).name}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(InvalidFile, match=said) as refused:
+        runner.measured(cell)
+    assert "Remove the file" in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"uniform": 1}', '{"uniform": {"chosen": -1}}'])
+def test_kept_learning_rates_that_are_none_are_told(runner: CellRunner, text: str) -> None:
+    path = runner.rates_path(TrainingCell("digits", "homogeneous", "rounds"))
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(InvalidFile, match="Remove the file"):
+        runner.rates(TrainingCell("digits", "homogeneous", "rounds"))

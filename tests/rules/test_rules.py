@@ -222,6 +222,14 @@ def test_wrong_knobs_are_refused(knobs, words):
         FedBuff(**knobs)
 
 
+@pytest.mark.parametrize("knob", ["local_learning_rate", "proximal"])
+def test_what_has_no_effect_on_one_gradient_is_refused(knob):
+    with pytest.raises(InvalidInput, match=f"{knob} is 0.1, but has no effect.*local_steps of 2"):
+        AsyncSGD(**{knob: 0.1})
+    table = {"name": "async-sgd", "local-steps": 2, knob.replace("_", "-"): 0.1}
+    assert rule_to_table(rule_from_table(table)) == table
+
+
 def test_wrong_tables_are_refused():
     with pytest.raises(UnknownName, match="did you mean 'fedbuff'"):
         rule_from_table("fedbuf")

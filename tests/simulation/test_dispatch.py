@@ -40,7 +40,7 @@ def network_of(fleet: Fleet, tasks: int) -> Network:
 
 
 @pytest.mark.parametrize("fleet", FLEETS.values(), ids=FLEETS)
-@pytest.mark.parametrize("law", ["exponential", "deterministic", "lognormal"])
+@pytest.mark.parametrize("law", ["erlang", "deterministic", "lognormal"])
 def test_the_plain_loop_and_the_kernel_give_the_same_schedule(fleet: Fleet, law: str) -> None:
     for tasks in (1, 2, fleet.size // 2, fleet.size - 1, fleet.size, fleet.size + 5):
         network = network_of(fleet, max(1, tasks))

@@ -7,11 +7,12 @@ import pytest
 
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.inputs import read_fleet
-from sojourn.laws import Law, as_laws
+from sojourn.laws import Law, Trace, as_laws
 from sojourn.network import Fleet, Network, uniform_routing
 from sojourn.optimize import group_clients
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
+from sojourn.simulation.traces import trace_fleet
 
 TEXT = "service_rate,count,law\n1,2,lognormal(sigma=0.5)\n4,1,deterministic\n"
 
@@ -56,3 +57,20 @@ def test_wrong_laws_are_refused_with_the_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="law must have one entry per class"):
         Fleet([1.0, 2.0], law=["gamma"])
     assert as_laws("pareto(shape=3)") == (Law("pareto", shape=3.0),)
+
+
+def test_speeds_from_a_trace_leave_the_rest_of_the_fleet_as_it_is() -> None:
+    fleet = Fleet(
+        [1.0, 2.0],
+        counts=[3, 1],
+        names=["a", "b"],
+        uplink=[0.5, 0.0],
+        weight=[10, 30],
+        law=["exponential", "deterministic"],
+        extra={"site": ["x", "y"]},
+    )
+    moved = trace_fleet(fleet, [Trace([4.0, 6.0]), Trace([0.5])])
+    assert moved.service_rates.tolist() == [0.2, 2.0]
+    assert moved == fleet.with_rates([0.2, 2.0])
+    assert moved.extra == {"site": ("x", "y")}
+    assert moved.columns.keys() == {"uplink", "weight"}

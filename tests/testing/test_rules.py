@@ -16,6 +16,7 @@ from sojourn.rules import (
     InverseSquareRoot,
     Momentum,
     Plain,
+    RoutedSAGA,
     ServerState,
     Steps,
 )
@@ -32,6 +33,8 @@ KNOBS = [
     ACE(server=Momentum()),
     AsyncSGD(debias=0.5, cap=1.2),
     FedBuff(buffer_size=3, local_steps=2, proximal=0.1),
+    AsyncSGD(local_steps=3, local_learning_rate=0.1),
+    RoutedSAGA(local_steps=2, proximal=0.1, server=Momentum()),
     FedAsync(server=Adam(schedule=InverseSquareRoot(rounds=5))),
 ]
 

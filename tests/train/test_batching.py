@@ -21,8 +21,13 @@ def distance(first, second):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 @pytest.mark.parametrize(
     "rule",
-    [GeneralizedAsyncSGD(), FedBuff(local_steps=2), FedAsync(local_steps=2, proximal=0.1)],
-    ids=lambda rule: rule.name,
+    [
+        GeneralizedAsyncSGD(),
+        GeneralizedAsyncSGD(local_steps=3, proximal=0.1),
+        FedBuff(local_steps=2),
+        FedAsync(local_steps=2, proximal=0.1),
+    ],
+    ids=repr,
 )
 def test_after_200_rounds_the_weights_agree(rule, dtype, tolerance):
     problem = small_problem(dtype=dtype)

@@ -10,7 +10,13 @@ from torch.nn import functional
 
 from sojourn.errors import InvalidInput
 from sojourn.train import Problem
-from sojourn.train.experiment.calibrate import calibrate, gradient_moments, smoothness, train_loss
+from sojourn.train.experiment.calibrate import (
+    calibrate,
+    gradient_moments,
+    measure,
+    smoothness,
+    train_loss,
+)
 
 DOUBLE = torch.float64
 
@@ -115,6 +121,26 @@ def test_a_diverging_warm_up_is_said():
     problem, _, _ = scattered()
     with pytest.raises(InvalidInput, match="diverged at learning rate 1e\\+200"):
         calibrate(problem, learning_rate=1e200, seed=0)
+
+
+def test_of_a_fleet_with_weights_the_constants_are_of_the_clients_own_losses():
+    """f_i(w) = |w - c_i|^2/2 on whole sets: L = 1, and M^2 = mean |c_i - sum_i w_i c_i|^2."""
+    centres = torch.tensor([[0.0, 0.0], [4.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
+    sets = [(centre.repeat(8, 1), centre.repeat(8, 1)) for centre in centres]
+    problem = Problem(Point(2), sets, sets[0], half_squares, batch_size=8)
+    weights = torch.tensor([6.0, 3.0, 1.0], dtype=torch.float64)
+    found = measure(
+        *(problem, problem.initial_weights()),
+        **{"seed": 1, "client_weights": weights.tolist(), "weighted_fleet": True},
+    )
+    middle = (weights / 10.0) @ centres
+    spread = float((centres - middle).square().sum(1).mean())
+    assert found.dissimilarity == pytest.approx(spread, rel=1e-6)
+    assert found.gradient_variance == pytest.approx(0.0, abs=1e-12)
+    assert found.smoothness == pytest.approx(1.0, rel=1e-3)
+    start = problem.initial_weights()
+    losses = 0.5 * (start - centres).square().sum(1)
+    assert found.loss == pytest.approx(float((weights / 10.0) @ losses), rel=1e-6)
 
 
 def test_clients_that_count_by_size_are_clients_with_scaled_losses():

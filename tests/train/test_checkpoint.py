@@ -28,7 +28,7 @@ from sojourn.train import Checkpoint
 from sojourn.train.replay.checkpoint import CheckpointFile, digest
 from sojourn.train.replay.replay import replay
 from sojourn.train.replay.state import Position, Version
-from tests.train.small import perceptron, small_problem, small_schedule
+from tests.train.small import CLASSES, perceptron, small_problem, small_schedule
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,14 +45,16 @@ def interrupt_after(rounds):
     return advance
 
 
-def run(path=None, *, rule=None, batched=False, progress=False, rounds=400, **changes):
+def run(path=None, *, rule=None, batched=False, progress=False, rounds=400, model=None, **changes):
     rule = rule or GeneralizedAsyncSGD()
-    schedule = small_schedule(concurrency=4, rounds=rounds, policy=rule.policy)
+    schedule = small_schedule(
+        concurrency=4, rounds=rounds, policy=rule.policy, work=rule.local_steps
+    )
     options = {"learning_rate": 0.1, "seed": 1, "evaluate_every": 30, **changes}
     checkpoint = None if path is None else Checkpoint(path, seconds=0.0)
     return replay(
         schedule,
-        small_problem(),
+        small_problem(model=model or perceptron()),
         rule,
         batched=batched,
         progress=progress,
@@ -77,6 +79,7 @@ WITH_OPTIMISERS = [
     AsyncSGD(debias=0.5, server=Momentum(schedule=Cosine())),
     AsyncSGD(server=Adam(amsgrad=True)),
     FedBuff(buffer_size=3, server=Adam(clip=0.1)),
+    AsyncSGD(local_steps=2, local_learning_rate=0.05, server=Momentum()),
 ]
 
 
@@ -91,6 +94,23 @@ def test_an_interrupted_run_goes_on_to_the_same_history(tmp_path, monkeypatch, r
     )
     assert rounds[0] > 100
     whole = run(rule=rule, batched=batched)
+    assert records(resumed) == records(whole)
+    assert np.array_equal(resumed.weights, whole.weights)
+
+
+@pytest.mark.parametrize("rule", [AsyncSGD(), AsyncSGD(local_steps=3)], ids=repr)
+def test_units_dropped_at_random_are_the_same_after_an_interruption(tmp_path, monkeypatch, rule):
+    def model():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, CLASSES))
+
+    assert small_problem(model=model()).stochastic
+    path = tmp_path / "run.checkpoint"
+    interrupted(path, monkeypatch, rule=rule, model=model())
+    torch.manual_seed(99)
+    resumed = run(path, rule=rule, model=model())
+    torch.rand(5)
+    whole = run(rule=rule, model=model())
     assert records(resumed) == records(whole)
     assert np.array_equal(resumed.weights, whole.weights)
 

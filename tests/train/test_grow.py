@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,9 +13,10 @@ from sojourn.history import History
 from sojourn.tensorfile import read_tensors, write_tensors
 from sojourn.train import load_weights
 from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.cells import Cell, run_cell
+from sojourn.train.experiment.cells import Cell, client_weights_of, run_cell, schedule_of
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.run import run_experiment
+from sojourn.train.replay.replay import replay
 
 from .test_experiment import made
 
@@ -210,6 +212,34 @@ def test_clients_weighted_by_size_learn_otherwise(tmp_path):
     assert equal.test_loss[-1] != sized.test_loss[-1]
     with pytest.raises(InvalidFile, match="unknown client weights 'sizes'"):
         made(tmp_path, **{"client-weights": "sizes"})
+
+
+def test_clients_weighted_by_the_fleet(tmp_path):
+    weights = [5.0, 1.0, 3.0]
+    rows = [f"{rate},10,{weight}" for rate, weight in zip((0.01, 0.1, 1.0), weights, strict=True)]
+    (tmp_path / "fleet.csv").write_text("\n".join(["service_rate,count,weight", *rows]))
+    by_fleet = made(tmp_path, fleet="fleet.csv", seeds=1)
+    assert by_fleet.client_weights == "fleet"
+    problem = build_problem(by_fleet, 0)
+    relative = by_fleet.fleet.expand(weights) / 3.0
+    np.testing.assert_allclose(client_weights_of(by_fleet, problem), relative, rtol=1e-14)
+    history = run_cell(by_fleet, Cell(0, 0, 0.05))
+    strategy = by_fleet.strategies[0]
+    schedule = schedule_of(by_fleet, strategy, 0, rounds=by_fleet.rounds, time=by_fleet.time)
+    unsaid = replay(schedule, problem, strategy.rule, learning_rate=0.05, seed=0, batched=False)
+    given = replay(
+        *(schedule, problem, strategy.rule),
+        **{"learning_rate": 0.05, "seed": 0, "batched": False, "client_weights": 2.0 * relative},
+    )
+    np.testing.assert_allclose(unsaid.weights, given.weights, rtol=1e-4, atol=1e-6)
+    assert history.test_loss[-1] == pytest.approx(unsaid.test_loss[-1], rel=1e-4)
+    equal = run_cell(made(tmp_path, seeds=1), Cell(0, 0, 0.05))
+    assert history.test_loss[-1] != pytest.approx(equal.test_loss[-1], rel=1e-3)
+    for by in ("size", "equal"):
+        with pytest.raises(InvalidFile, match=f'"{by}", but the fleet has a column .weight.'):
+            made(tmp_path, fleet="fleet.csv", **{"client-weights": by})
+    with pytest.raises(InvalidFile, match="but the fleet has no column 'weight'"):
+        made(tmp_path, **{"client-weights": "fleet"})
 
 
 def test_small_problems_of_ones_own_use_one_thread_unless_told(tmp_path, careless):

@@ -38,10 +38,12 @@ def alone(schedule, problem, rules):
 RULES = [
     (AsyncSGD(), AsyncSGD(debias=0.5), GeneralizedAsyncSGD()),
     (FedBuff(buffer_size=3, local_steps=2),),
+    (AsyncSGD(local_steps=2), GeneralizedAsyncSGD(local_steps=2, local_learning_rate=0.1)),
 ]
+KINDS = ["gradients", "differences", "gradients of local steps"]
 
 
-@pytest.mark.parametrize("rules", RULES, ids=["gradients", "differences"])
+@pytest.mark.parametrize("rules", RULES, ids=KINDS)
 @pytest.mark.parametrize("until", [None, 37])
 def test_one_by_one_members_are_solo_runs_to_the_bit(rules, until):
     schedule = small_schedule(rounds=80, work=rules[0].local_steps)
@@ -56,7 +58,7 @@ def test_one_by_one_members_are_solo_runs_to_the_bit(rules, until):
         np.testing.assert_array_equal(a.staleness, b.staleness)
 
 
-@pytest.mark.parametrize("rules", RULES, ids=["gradients", "differences"])
+@pytest.mark.parametrize("rules", RULES, ids=KINDS)
 def test_stacked_members_are_solo_runs_up_to_rounding(rules):
     schedule = small_schedule(rounds=80, work=rules[0].local_steps)
     problem = small_problem()

@@ -155,6 +155,34 @@ def test_local_steps_cost_local_steps():
         replay(small_schedule(rounds=60), problem, rule, learning_rate=0.1, seed=1)
 
 
+def test_a_rule_of_gradients_gets_the_sum_of_those_of_the_local_steps():
+    problem = small_problem(dtype=torch.float64)
+    schedule = small_schedule(concurrency=1, rounds=7, work=3.0)
+    rule = AsyncSGD(local_steps=3, local_learning_rate=0.2, proximal=0.5)
+    history = replay(schedule, problem, rule, learning_rate=0.05, seed=1)
+    weights, done = problem.initial_weights(), [0] * problem.clients
+    for client in schedule.client.tolist():
+        local, total = weights, torch.zeros_like(weights)
+        for step in range(3):
+            gradient = problem.gradient(local, client, 3 * done[client] + step, 1)
+            gradient = gradient + 0.5 * (local - weights)
+            local, total = local - 0.2 * gradient, total + gradient
+        weights = weights - 0.05 * total
+        done[client] += 1
+    np.testing.assert_allclose(history.weights, weights, rtol=1e-12, atol=1e-14)
+    assert history.gradients[-1] == 21
+
+
+def test_at_the_local_rate_a_rule_of_gradients_moves_as_the_client_did():
+    problem = small_problem(dtype=torch.float64)
+    schedule = small_schedule(concurrency=4, rounds=200, policy="synchronous", work=4.0)
+    rules = (MinibatchSGD(local_steps=4), FedAvg(local_steps=4))
+    gradients, differences = (
+        replay(schedule, problem, rule, learning_rate=0.1, seed=1) for rule in rules
+    )
+    np.testing.assert_allclose(gradients.weights, differences.weights, rtol=1e-10, atol=1e-12)
+
+
 def test_strategies_see_the_same_batches():
     seen = []
     for concurrency in (4, 12):

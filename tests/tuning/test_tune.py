@@ -14,6 +14,7 @@ from sojourn.errors import InvalidInput
 from sojourn.planning import Plan
 from sojourn.train.replay.replay import replay
 from sojourn.tuning import heats
+from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.pilots import Pilot, advance, schedule_for, validation_problem
 from sojourn.tuning.race import Candidate
 from sojourn.tuning.setting import read_setting
@@ -105,7 +106,7 @@ def test_pilots_weigh_clients_as_the_experiment_says(folder):
     for weights in ("size", "equal"):
         (folder / f"{weights}.toml").write_text(text.format(weights))
         experiment = read_setting(folder / f"{weights}.toml").experiment
-        done = advance(Pilot(experiment, (Candidate(0, 0.05),), 7, 1.0), [None])
+        done = advance(Pilot(experiment, Criterion(), (Candidate(0, 0.05),), 7, 1.0), [None])
         finals[weights] = done.histories[0].test_loss
     problem = validation_problem(experiment, 7)
     run = replay(

@@ -1,5 +1,6 @@
 """The ``sojourn`` command: thin Typer commands, one module each, and no mathematics."""
 
+import inspect
 import os
 import sys
 from typing import NoReturn
@@ -11,8 +12,8 @@ from sojourn.version import __version__
 
 app = typer.Typer(
     name="sojourn",
-    help="Choose routing, concurrency and learning rate for asynchronous federated learning, "
-    "and run it.",
+    help="Choose who gets which task, how many are in flight and how fast to learn, for asynchronous "
+    "federated learning, and run it. Begin with: sojourn demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -71,6 +72,34 @@ __all__ = [
     "tune",
     "watch",
 ]
+
+PANELS = {
+    "Decide": ("explore", "analyze", "plan", "simulate", "fleet"),
+    "Train and measure": ("demo", "tune", "train", "calibrate", "reproduce"),
+    "Look": ("report", "watch", "compare", "figure"),
+    "Run on real clients": ("deploy",),
+}
+
+
+def _arrange() -> None:
+    """Show commands by what they are for, and paragraphs of their help as wide as the terminal."""
+    panel = {name: title for title, names in PANELS.items() for name in names}
+    order = list(panel)
+    app.registered_commands.sort(
+        key=lambda info: order.index(getattr(info.callback, "__name__", ""))
+    )
+    for command in app.registered_commands:
+        said = command.callback
+        assert said is not None
+        command.rich_help_panel = panel[said.__name__]
+        paragraphs = (inspect.getdoc(said) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
+    for group in app.registered_groups:
+        command_of = group.name or (group.typer_instance.info.name if group.typer_instance else "")
+        group.rich_help_panel = panel[str(command_of)]
+
+
+_arrange()
 
 
 def main() -> None:

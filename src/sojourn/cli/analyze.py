@@ -123,7 +123,7 @@ def analyze(
         _show(result, console)
         if out is not None:
             console.print(f"written: {escape(str(out))}")
-        say_next(f"sojourn plan {fleet}")
+        say_next("plan", fleet)
 
 
 def _steady_state(network: Network, policy: Policy) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.table import Table
 from sojourn.bounds import max_learning_rate
 from sojourn.cli import app
 from sojourn.cli.inputs import printed, say_next, screen
+from sojourn.estimate import plus_minus
 
 if TYPE_CHECKING:
     from sojourn.train.experiment.calibrate import Calibration, Measurement
@@ -28,7 +29,7 @@ def calibrate(
         Path | None, typer.Option(help="Where data sets are sought before $SOJOURN_DATA.")
     ] = None,
 ) -> None:
-    """Measure A, L, sigma and M, say what they imply, and write them for `sojourn plan`.
+    """Measure smoothness, noise and heterogeneity on your problem, for `sojourn plan`.
 
     Example: sojourn calibrate experiments/digits.toml --out constants.toml
     """
@@ -54,6 +55,7 @@ def calibrate(
             learning_rate=rate,
             seed=seed,
             client_weights=client_weights_of(asked, problem),
+            weighted_fleet=asked.client_weights == "fleet",
             progress=lambda step: status.update(f"measuring {step}"),
         )
     constants = {key.replace("_", "-"): value for key, value in asdict(found.constants).items()}
@@ -67,7 +69,7 @@ def calibrate(
         temporary.write_text(tomli_w.dumps(record), encoding="utf-8")
     _show(found, asked, screen())
     typer.echo(f"written to {out}")
-    say_next(f"sojourn plan {asked.fleet_name} --constants {out}")
+    say_next("plan", asked.fleet_name, "--constants", out)
 
 
 def _show(found: "Calibration", experiment: "Experiment", console: Console) -> None:
@@ -106,8 +108,8 @@ def _show(found: "Calibration", experiment: "Experiment", console: Console) -> N
 
 
 def _variance(point: "Measurement") -> str:
-    return f"{printed(point.gradient_variance)} ± {point.gradient_variance_error:.1g}"
+    return plus_minus(point.gradient_variance, point.gradient_variance_error, ".4g")
 
 
 def _dissimilarity(point: "Measurement") -> str:
-    return f"{printed(point.dissimilarity)} ± {point.dissimilarity_error:.1g}"
+    return plus_minus(point.dissimilarity, point.dissimilarity_error, ".4g")

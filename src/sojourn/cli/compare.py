@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 @app.command()
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders of train or deploy.")
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of train, tune or deploy.")
     ],
     against: Annotated[
         str | None,
-        typer.Option(help="The strategy to compare with; by default the first."),
+        typer.Option(help="The strategy to compare with.", show_default="(the first)"),
     ] = None,
     target: Annotated[
         list[float] | None,
-        typer.Option(help="Time to this accuracy, loss or metric; by default the run's targets."),
+        typer.Option(
+            help="Time to this accuracy, loss or metric.", show_default="(the run's targets)"
+        ),
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write all numbers as CSV.")] = None,
     latex: Annotated[
@@ -56,7 +58,7 @@ def compare(
     _show(found)
     for path in filter(None, (csv, latex)):
         typer.echo(f"written to {path}")
-    say_next(f"sojourn figure {folders[0]}, or sojourn report {folders[0]}")
+    say_next("report", folders[0], note=f"or sojourn figure {folders[0]}")
 
 
 def _read(folders: Sequence[Path]) -> "tuple[dict[str, Sequence[History]], list[float]]":

@@ -15,7 +15,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything that is made.")] = Path("demo"),
     jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
 ) -> None:
-    """Find the strategy that wins on a built-in fleet and embedded digits, and show it, in minutes."""
+    """Find the strategy that wins on a built-in fleet and embedded digits, and show it, in minutes.
+
+    Example: sojourn demo --out demo
+    """
     try:
         from sojourn.reproduce.demo import demonstrate
     except ImportError as error:
@@ -23,4 +26,8 @@ def demo(
 
     page = demonstrate(out=out, jobs=jobs, say=typer.echo)
     typer.echo(f"open {page}")
-    say_next("sojourn plan FLEET.csv --page plan.html, for clients of your own")
+    say_next(
+        "explore",
+        "three-clusters",
+        note="move these clients; yours: sojourn plan FLEET.csv --page plan.html",
+    )

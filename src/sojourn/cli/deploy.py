@@ -39,7 +39,7 @@ def init(
     for path in write_app(folder):
         typer.echo(f"wrote {path}")
     typer.echo(f"Edit {folder / 'federated' / 'task.py'}: the model, the data, how to train.")
-    say_next(f"sojourn deploy local {folder}")
+    say_next("deploy", "local", folder)
 
 
 @deploy.command()
@@ -207,7 +207,7 @@ def _picture(status: Mapping[str, Any]) -> Group:
     parts: list[RenderableType] = [Text(_headline(status))]
     if "updates" in status:
         parts.append(ProgressBar(total=status["of"], completed=status["updates"], width=60))
-    return Group(*parts, table)
+    return Group(*parts, *([table] if table.rows else []))
 
 
 def _seconds_left(status: Mapping[str, Any]) -> float | None:
@@ -225,4 +225,4 @@ def _say_outcome(results: Path) -> None:
             f"{history.strategy}: {history.measure.name} {history.final:.3f} after "
             f"{history.round[-1]} updates, {history.time[-1]:.0f} s of {history.clock} time"
         )
-    say_next(f"sojourn report {results}")
+    say_next("report", results)

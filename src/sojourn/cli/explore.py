@@ -21,7 +21,9 @@ def explore(
     from sojourn.live.serving import serve
 
     explorer = Explorer(read_fleet(fleet), fleet)
-    say_next("Ctrl-C ends it, and the pilots that it runs")
+    say_next(
+        "plan", fleet, "--page", "plan.html", note="Ctrl-C ends this, and the pilots that it runs"
+    )
     try:
         serve(explorer.serve_on(port), open_browser=open_browser, say=typer.echo)
     finally:

@@ -19,7 +19,7 @@ def figure(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of train or deploy.")],
     what: Annotated[
         str | None,
-        typer.Option(help="accuracy, loss or a metric; by default what runs are judged by."),
+        typer.Option(help="accuracy, loss or a metric.", show_default="(what runs are judged by)"),
     ] = None,
     axis: Annotated[str, typer.Option(help="time or rounds.")] = "time",
     size: Annotated[str, typer.Option(help="Width x height in inches.")] = "3.3x2.2",
@@ -27,7 +27,9 @@ def figure(
     out: Annotated[
         Path | None, typer.Option(help="The file to write.", show_default="DIR-WHAT.FORMAT")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Above the figure; none by default.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Above the figure.", show_default="(none)")
+    ] = None,
 ) -> None:
     """Draw how learning went: means over seeds, bands of one standard deviation.
 
@@ -56,7 +58,7 @@ def figure(
     target = out or Path(f"{run.name}-{chosen}.{form}")
     drawn = Figure(run.name, title or "", f"{chosen} of {run.name}", (view,))
     typer.echo(f"written to {save_view(drawn, view, target, size=inches)}")
-    say_next(f"sojourn compare {folder} --latex table.tex")
+    say_next("compare", folder, "--latex", "table.tex")
 
 
 def _inches(text: str) -> tuple[float, float]:

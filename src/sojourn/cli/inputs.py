@@ -1,7 +1,9 @@
 """What several commands take and print alike."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -27,15 +29,25 @@ FleetArgument = Annotated[
 ]
 
 
-def say_next(text: str) -> None:
-    """End a command with what to do now; not on standard output, which programs read."""
-    typer.echo(f"Next: {text}", err=True)
+def say_next(*words: str | Path, note: str = "") -> None:
+    """End a command with the one to type now; not on standard output, which programs read.
+
+    What follows the colon can be copied into a shell as it is: a note stands behind a #.
+    """
+    line = shlex.join(["sojourn", *map(str, words)])
+    typer.echo(f"Next: {line}{f'  # {note}' if note else ''}", err=True)
 
 
 def printed(value: float) -> str:
-    """A number for a table: four significant digits, plainly written where that is short."""
+    """A number for a table: four significant digits, plainly written where that is short.
+
+    >>> printed(0.123456), printed(47_968.4), printed(7.395e5), printed(2e9)
+    ('0.1235', '47,970', '739,500', '2e+09')
+    """
     if not np.isfinite(value):
         return str(value)
+    if 1e4 <= abs(value) < 1e7:
+        return f"{float(f'{value:.4g}'):,.0f}"
     return f"{value:.4g}"
 
 

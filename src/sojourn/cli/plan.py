@@ -18,7 +18,7 @@ from sojourn.cli.classtable import (
     write_clients,
 )
 from sojourn.cli.inputs import FleetArgument, ServerRateOption, say_next, screen
-from sojourn.cli.plantext import SORTED_BY, as_table, next_step, show
+from sojourn.cli.plantext import SORTED_BY, as_table, show
 from sojourn.config import Table as Settings
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
@@ -228,7 +228,10 @@ def plan(
     for path in (out, clients, figure, page):
         if path is not None:
             console.print(f"written: {escape(str(path))}")
-    say_next(next_step(fleet, out))
+    if out is not None and out.suffix == ".toml":
+        say_next("simulate", out, note="checks the theory; sojourn tune measures who trains best")
+    else:
+        say_next("explore", fleet, note="see it move; --out plan.toml keeps this plan")
 
 
 def _with_form(objective: Objective, bound: str, buffer: str) -> Objective:

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +12,7 @@ from sojourn.bounds import max_learning_rate
 from sojourn.cli.classtable import in_order, show_classes
 from sojourn.cli.inputs import CHOSEN, print_table, printed
 from sojourn.floor import noise_floor
+from sojourn.jackson import analyze
 from sojourn.network import ROUTINGS
 from sojourn.optimize import NoiseRate, Throughput
 from sojourn.optimize.objectives import form_of
@@ -86,6 +86,12 @@ def show(plan: Plan, console: Console, sort: str | None = None) -> None:
     rows = in_order(_classes(plan), sort, SORTED_BY)
     show_classes(rows, headings, console, in_full=in_full, percent=["share"])
     console.print(_why(plan, comparison))
+    if not analyze(plan.network).is_exact:
+        console.print(
+            "The table is an approximation for clients that come and go or times that are not "
+            "exponential; the routing was sought by the theory of exponential times at the speed that "
+            "is left, and may be beaten by a simple one in it."
+        )
     cost = _cost(plan, comparison)
     if cost is not None:
         console.print(cost)
@@ -109,12 +115,14 @@ def _cost(plan: Plan, comparison: dict[str, Prediction]) -> str | None:
     ours_is = "the best routing" if best and "routing" not in _given(plan) else "this plan"
     floor = noise_floor(plan.fleet, m)
     if never.noise_rate > floor * (1.0 + LEAST_GAIN):
+        takes = "With links the least of any policy, {}, takes second tasks on the way."
+        if plan.fleet.comes_and_goes:
+            takes = "The least of any policy, {}, would take to know who is there."
         return (
             f"Never queueing, one task per client with its journeys, has a noise rate of "
             f"{printed(never.noise_rate)} at a staleness of {never.staleness_time:.3g}; {ours_is} has "
             f"{printed(ours.noise_rate)} ({cost[0]:.3g} times) at {ours.staleness_time:.3g} "
-            f"({cost[1]:.2g} times). With links the least of any policy, {printed(floor)}, takes second "
-            "tasks on the way."
+            f"({cost[1]:.2g} times). {takes.format(printed(floor))}"
         )
     return (
         f"Never queueing has the least noise any policy can have with {m} "
@@ -122,12 +130,6 @@ def _cost(plan: Plan, comparison: dict[str, Prediction]) -> str | None:
         f"of {never.staleness_time:.3g}; {ours_is} has {printed(ours.noise_rate)} ({cost[0]:.3g} times) "
         f"at {ours.staleness_time:.3g} ({cost[1]:.2g} times)."
     )
-
-
-def next_step(fleet: str, out: Path | None) -> str:
-    """The command that follows."""
-    tune = f'sojourn tune EXPERIMENT.toml, with fleet = "{fleet}" in it, measures who trains best'
-    return tune + (f"; sojourn simulate {out} checks the theory" if out is not None else "")
 
 
 def _given(plan: Plan) -> dict[str, Any]:
@@ -190,7 +192,7 @@ def _why(plan: Plan, comparison: dict[str, Prediction]) -> str:
 
 
 def _gain(plan: Plan, comparison: dict[str, Prediction]) -> str:
-    maximize, name = plan.objective.maximize, plan.objective.name
+    maximize, name = plan.objective.maximize, plan.objective.name.replace("-", " ")
     pick = max if maximize else min
     values = {routing: comparison[routing].value or math.inf for routing in ROUTINGS}
     rival = pick(ROUTINGS, key=lambda routing: values[routing])

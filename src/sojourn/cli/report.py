@@ -14,10 +14,12 @@ from sojourn.errors import MissingExtra
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR...", help="Folders of train, reproduce, demo or deploy."),
+        typer.Argument(metavar="DIR...", help="Folders of train, tune, reproduce, demo or deploy."),
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Its title; by default the runs'.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Its title.", show_default="(what was found)")
+    ] = None,
     stills: Annotated[
         bool, typer.Option(help="Write every figure as PNG and SVG beside the page.")
     ] = True,
@@ -25,7 +27,10 @@ def report(
         int, typer.Option(min=1, help="Processes that draw the PNG and SVG files.")
     ] = 2,
 ) -> None:
-    """Write one self-contained HTML page about runs: figures, fleet, plans, provenance."""
+    """Write one self-contained HTML page about runs: figures, fleet, plans, provenance.
+
+    Example: sojourn report runs/mine --out mine.html
+    """
     try:
         from sojourn.reproduce.pages import report_of
     except ImportError as error:
@@ -36,4 +41,15 @@ def report(
     typer.echo(f"{page} ({page.stat().st_size / 1e6:.1f} MB): open it in a browser")
     if stills:
         typer.echo(f"figures: {page.with_name(f'{page.stem}-figures')}")
-    say_next(f"sojourn compare {folders[0]}, for paired tests in numbers")
+    runs = [path.parent for folder in folders for path in _histories(folder)]
+    if runs:
+        say_next("compare", runs[0], note="paired tests in numbers")
+    else:
+        say_next(
+            "explore", "three-clusters", note="move the clients of the paper's claims yourself"
+        )
+
+
+def _histories(folder: Path) -> list[Path]:
+    """What can be compared in a folder of a run, or in one that holds such folders."""
+    return sorted([*folder.glob("history.jsonl"), *folder.glob("*/history.jsonl")])

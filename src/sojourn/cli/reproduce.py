@@ -23,7 +23,8 @@ STYLES = {
 @app.command()
 def reproduce(
     claims: Annotated[
-        list[str] | None, typer.Argument(metavar="[CLAIM...]", help="Numbers; all by default.")
+        list[str] | None,
+        typer.Argument(metavar="[CLAIM...]", help="Their numbers.", show_default="(all)"),
     ] = None,
     scale: Annotated[
         str,
@@ -56,7 +57,9 @@ def reproduce(
     """Compute the paper's claims again and say which of them hold.
 
     Claims about theory are always computed at full size. What is done is kept: the same command
-    goes on where it was interrupted. Example: sojourn reproduce 1 2 4 5
+    goes on where it was interrupted.
+
+    Example: sojourn reproduce 1 2 4 5
     """
     try:
         from sojourn.reproduce.claims import read_claims
@@ -102,4 +105,4 @@ def reproduce(
     console.print(table)
     page = report_of([folder]).write(folder / "report.html", jobs=jobs, say=typer.echo)
     typer.echo(f"written to {page}")
-    say_next(f"open {page} in a browser")
+    say_next("report", folder, "--out", page, note=f"writes the page again; look at it: {page}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from sojourn.checks import check_number
 from sojourn.cli import app
 from sojourn.cli.inputs import ServerRateOption, say_next, screen
 from sojourn.cli.simulatetext import explanation, show
@@ -107,7 +108,7 @@ def simulate(
         Path | None,
         typer.Option(
             help="When clients are there: CSV with columns device, from, until; repeats after the "
-            "latest time."
+            "column period, or the latest time."
         ),
     ] = None,
     drift: Annotated[
@@ -116,6 +117,10 @@ def simulate(
             help="How speeds change: CSV with columns time, speed (a factor from then on) and, "
             "optionally, class."
         ),
+    ] = None,
+    model_bytes: Annotated[
+        float | None,
+        typer.Option(help="Size of the model: tells the bytes of every client, each way."),
     ] = None,
     work: Annotated[float, typer.Option(help="Service times are multiplied by this.")] = 1.0,
     warm_up: Annotated[int, typer.Option(help="Leave out this many first rounds.")] = 0,
@@ -200,17 +205,19 @@ def simulate(
             network, scenario, replicates=number, warm_up=warm_up, progress=True, **settings
         )
         result |= _comparison(network, found, scenario)
+        if model_bytes is not None:
+            result["bytes"] = _traffic(network, found, model_bytes)
         result["explanation"] = explanation(result, warm_up)
     result["provenance"] = provenance(seed=seed, rounds=rounds, time=time, warm_up=warm_up)
     if as_json:
         typer.echo(json.dumps(result, indent=2, allow_nan=False))
     else:
         show(result, screen())
-        say_next(
-            f'train with it: strategies = ["{source}", "uniform"], then sojourn train'
-            if source.endswith(".toml")
-            else f"sojourn plan {source}"
-        )
+        if source.endswith(".toml"):
+            note = f'with strategies = ["{source}", "uniform"] in it, or none'
+            say_next("tune", "EXPERIMENT.toml", note=note)
+        else:
+            say_next("plan", source, "--out", "plan.toml")
 
 
 def _draw_timeline(
@@ -333,6 +340,17 @@ def _comparison(network: Network, found: "Estimates", scenario: "Scenario") -> d
             "standard_error": found.gradient.standard_error.tolist(),
         },
     }
+
+
+def _traffic(network: Network, found: "Estimates", model_bytes: float) -> list[dict[str, Any]]:
+    """Bytes that one client of each class receives, and as many that it sends, per unit of time."""
+    size = check_number("--model-bytes", model_bytes, above=0.0)
+    assert found.completed is not None
+    each = type(found.completed)(size * found.completed.mean, size * found.completed.standard_error)
+    return [
+        {"name": network.fleet.label(k), **_row(each, None, k)}
+        for k in range(network.fleet.classes)
+    ]
 
 
 def _classes(

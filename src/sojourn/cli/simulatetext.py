@@ -1,11 +1,13 @@
 """What ``sojourn simulate`` prints: simulation beside theory, and whether they agree."""
 
+import math
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from sojourn.cli.inputs import print_table, printed
+from sojourn.estimate import plus_minus
 
 MOST_ROWS = 40
 AGREE_WITHIN = 4.0
@@ -104,6 +106,13 @@ def show(result: dict[str, Any], console: Console) -> None:
         found, theory, score = _cells(result["energy"])
         beside = f", in theory {theory} (z {score})" if "theory" in result["energy"] else ""
         console.print(f"energy per round {found}{beside}")
+    if "bytes" in result:
+        least = min(result["bytes"], key=lambda row: row["mean"])
+        most = max(result["bytes"], key=lambda row: row["mean"])
+        console.print(
+            f"bytes per unit of time that a client receives, and as many that it sends: "
+            f"{_cells(least)[0]} ({least['name']}) to {_cells(most)[0]} ({most['name']})"
+        )
     console.print(result["explanation"])
     if "theory" in result["throughput"]:
         console.print("z: how many standard errors simulation and theory are apart.")
@@ -112,9 +121,7 @@ def show(result: dict[str, Any], console: Console) -> None:
 def _cells(row: dict[str, Any]) -> tuple[str, str, str]:
     """Simulated with its standard error, theory, z-score."""
     mean, error, score = row["mean"], row["standard_error"], row.get("z")
-    found = "-" if mean is None else printed(mean)
-    if mean is not None and error is not None:
-        found += f" ± {error:.1g}"
+    found = "-" if mean is None else plus_minus(mean, math.nan if error is None else error, ".4g")
     theory = printed(row["theory"]) if row.get("theory") is not None else "-"
     return found, theory, "-" if score is None else f"{score:+.1f}"
 

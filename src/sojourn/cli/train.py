@@ -88,25 +88,22 @@ def train(
         raise typer.Exit(INTERRUPTED) from None
     _show(summary, _console())
     typer.echo(f"written to {folder}")
-    say_next(f"sojourn report {folder}")
+    say_next("report", folder)
 
 
 def _say_notes(experiment: "Experiment") -> None:
     """Load the data once, so that what is wrong with it is said at once, and what is notable."""
-    from sojourn.rules.memory import vectors_kept
-    from sojourn.train.experiment.build import partition_notes
+    from sojourn.rules.memory import keeps_table, memory_note
+    from sojourn.train.experiment.build import build_problem, partition_notes
 
     for note in partition_notes(experiment):
         typer.echo(f"note: {note}", err=True)
-    for strategy in experiment.strategies:
-        clients = strategy.network.size
-        kept = vectors_kept(strategy.rule, clients)
-        if kept >= clients:
-            typer.echo(
-                f"note: {strategy.name}: the rule '{strategy.rule.name}' keeps {kept} vectors as long "
-                f"as the weights, for {clients} clients",
-                err=True,
-            )
+    large = [s for s in experiment.strategies if keeps_table(s.rule, s.network.size)]
+    if large:
+        weights = build_problem(experiment, experiment.seeds[0]).initial_weights().numpy()
+        for strategy in large:
+            note = memory_note(strategy.rule, strategy.network.size, weights)
+            typer.echo(f"note: {strategy.name}: {note}", err=True)
 
 
 def _draw_partition(experiment: "Experiment", path: Path) -> None:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import CHOSEN, screen
+from sojourn.cli.inputs import CHOSEN, say_next, screen
 from sojourn.progress import shown
 
 if TYPE_CHECKING:
@@ -105,10 +105,7 @@ def tune(
     _show(tuned, console)
     console.print(f"[bold]{escape(tuned.sentence)}[/bold]")
     console.print(f"written to {folder}")
-    console.print(
-        f"Next: sojourn report {folder}, or sojourn deploy init with {folder / PLAN}",
-        highlight=False,
-    )
+    say_next("report", folder, note=f"then sojourn deploy init my-app, and {folder / PLAN} in it")
 
 
 def _show(tuned: "Tuned", console: Console) -> None:

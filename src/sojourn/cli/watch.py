@@ -19,11 +19,13 @@ def watch(
 ) -> None:
     """Follow a run on a page: accuracy as it comes, the race, the clients, the time left.
 
-    The folder is only read; closing the page changes nothing. Example: sojourn watch results
+    The folder is only read; closing the page changes nothing.
+
+    Example: sojourn watch results
     """
     from sojourn.live.serving import serve
     from sojourn.live.watcher import Watcher
 
     watcher = Watcher(folder)
-    say_next(f"when it is over, sojourn report {folder}; Ctrl-C ends the watching, not the run")
+    say_next("report", folder, note="when it is over; Ctrl-C ends the watching, not the run")
     serve(watcher.serve_on(port), open_browser=open_browser, say=typer.echo)

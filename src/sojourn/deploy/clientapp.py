@@ -15,6 +15,7 @@ from sojourn.deploy.records import (
     who_reply,
 )
 from sojourn.deploy.settings import PAUSE, own_settings
+from sojourn.rules import one_gradient, sent_back
 from sojourn.types import Vector
 
 SEED_STRIDE = 1_000_003
@@ -57,16 +58,13 @@ def compute(
     alone = problem.clients == 1 < request.clients
     index = 0 if alone else client
     seed = request.seed * SEED_STRIDE + client + 1 if alone else request.seed
-    if request.sends == "gradient":
+    if one_gradient(request):
         loss, update = problem.loss_and_gradient(weights, index, request.ordinal, seed)
     else:
-        loss, update = problem.loss_and_difference(
-            weights,
-            index,
-            request.ordinal,
-            seed,
-            request.local_steps,
-            request.local_learning_rate,
+        rate = request.local_learning_rate
+        loss, difference = problem.loss_and_difference(
+            *(weights, index, request.ordinal, seed, request.local_steps, rate),
             proximal=request.proximal,
         )
+        update = sent_back(request, difference, rate)
     return float(loss), np.asarray(update, dtype=weights.dtype)

@@ -43,7 +43,7 @@ class Dispatcher(Membership):
 
     ``weights`` is the initial model, ``routing`` p over all n clients, ``depth`` the number of
     messages that may be out to one client. ``service_rates``, if known, is where estimation
-    starts. With ``replan`` the routing is recomputed from the estimated rates every
+    starts; ``client_weights`` say how much each client counts, 1 on average. With ``replan`` the routing is recomputed from the estimated rates every
     ``replan_every`` updates and whenever a client's speed is seen to change. A client that fails
     ``patience`` times in a row is set aside, and one that ``quarantine`` condemns gets no more tasks.
     ``screens`` look at every update before it is used, ``reference`` being the gradient of the
@@ -78,6 +78,7 @@ class Dispatcher(Membership):
         depth: int = 1,
         service_rates: Sequence[float] | FloatArray | None = None,
         names: Sequence[str] | None = None,
+        client_weights: FloatArray | None = None,
         replan: Replan | None = None,
         replan_every: int = 50,
         patience: int = 3,
@@ -109,6 +110,7 @@ class Dispatcher(Membership):
             concurrency=self.concurrency,
             random=self.random,
             tasks=lambda number: len(self.clients[number].queue) + len(self.clients[number].out),
+            client_weights=client_weights,
         )
         self.replanning = Replanning(self.router, replan, replan_every)
         self.screen = Chain(screens, size=weights.size, clients=n, gradient=reference)
@@ -322,8 +324,9 @@ class Dispatcher(Membership):
 
     def _apply(self, task: Task, sent: Vector, update: Vector, staleness: int) -> bool:
         """Whether the rule used it."""
+        weight = float(self.router.client_weights[task.client])
         arrival = Arrival(
-            update,
+            update if weight == 1.0 else update * weight,
             sent,
             client=task.client,
             staleness=staleness,

@@ -239,6 +239,7 @@ class Journal:
                     "name": client.name,
                     "status": client.status,
                     "waiting": len(client.queue) + len(client.out),
+                    "running": round(client.running(elapsed), 3),
                     "used": client.used,
                     "refused": client.refused,
                     "routing": float(server.router.routing[client.number]),

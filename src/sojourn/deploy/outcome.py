@@ -6,6 +6,8 @@ The folder is one like those that ``sojourn train`` writes, so that ``sojourn re
 import dataclasses
 from pathlib import Path
 
+import numpy as np
+
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.journal import STRATEGY
 from sojourn.deploy.problems import Learnable
@@ -32,7 +34,10 @@ def measured_network(dispatcher: Dispatcher) -> Network:
     """
     steps = dispatcher.rule.local_steps
     rates = [steps * client.estimate.rate() for client in dispatcher.clients]
-    fleet = Fleet(rates, names=[client.name for client in dispatcher.clients])
+    names = [client.name for client in dispatcher.clients]
+    weights = dispatcher.router.client_weights
+    told = None if np.all(weights == weights[0]) else weights
+    fleet = Fleet(rates, names=names, weight=told)
     in_flight = dispatcher.concurrency
     if dispatcher.router.policy.one_task_each:
         in_flight = min(in_flight, fleet.size)

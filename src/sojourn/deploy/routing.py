@@ -28,8 +28,8 @@ def check_policy(policy: Policy) -> Policy:
 class Router:
     """What the policy sees of a deployment (a `sojourn.dispatch.View`), and its choices.
 
-    ``routing`` is p over all n clients and ``rates`` their service rates as they are known by now;
-    only the living are chosen. ``tasks(client)`` says how many tasks a client has.
+    ``routing`` is p over all n clients, ``rates`` their service rates as they are known by now, and
+    ``client_weights`` how much each counts (all the same by default); only the living are chosen. ``tasks(client)`` says how many tasks a client has.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Router:
         concurrency: int,
         random: np.random.Generator,
         tasks: Callable[[int], int],
+        client_weights: FloatArray | None = None,
     ) -> None:
         self.policy = check_policy(policy)
         self.living: list[int] = []
@@ -49,6 +50,7 @@ class Router:
         self.tasks = tasks
         self.routing = _checked(routing)
         self.rates = np.array(rates, dtype=np.float64)
+        self.client_weights = np.ones(self.rates.size) if client_weights is None else client_weights
         self._chooser = policy.chooser(random)
         self._share: dict[int, float] = {}
 
@@ -111,7 +113,8 @@ class Router:
         if self.policy.routes:
             weights = self.routing[living]
         elif self.policy.one_task_each:
-            weights = target_rates(Fleet(self.rates[living]), self.concurrency)
+            fleet = Fleet(self.rates[living], weight=self.client_weights[living])
+            weights = target_rates(fleet, self.concurrency)
         else:
             weights = np.ones(len(living))
         self._share = dict(zip(living, (weights / weights.sum()).tolist(), strict=True))

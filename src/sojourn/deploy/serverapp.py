@@ -92,6 +92,7 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
         depth=settings.depth or depth,
         service_rates=rates if settings.rates_known else None,
         names=client_names(network.fleet),
+        client_weights=network.fleet.expand(network.fleet.relative_weights),
         replan=settings.replan(),
         replan_every=settings.replan_every,
         patience=settings.patience,

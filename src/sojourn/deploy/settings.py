@@ -86,7 +86,8 @@ class Settings:
         if not (self.adapt and self.policy.routes):
             return None
         if self.plan is not None:
-            return _replan_like(self.plan, self.concurrency, self.rule.local_steps)
+            weights = self.network.fleet.expand(self.network.fleet.relative_weights)
+            return _replan_like(self.plan, self.concurrency, self.rule.local_steps, weights)
         name = self.routing or "uniform"
         return lambda rates: named_routing(Fleet(rates), name)
 
@@ -249,7 +250,7 @@ def _read_plan(path: Path) -> "Plan":
     return Plan.read(path)
 
 
-def _replan_like(path: Path, concurrency: int, local_steps: int) -> Replan:
+def _replan_like(path: Path, concurrency: int, local_steps: int, weights: FloatArray) -> Replan:
     """The plan's own objective, minimised again at other speeds; those of plans are per gradient."""
     from sojourn.optimize import optimize_routing
     from sojourn.planning import Plan
@@ -257,7 +258,8 @@ def _replan_like(path: Path, concurrency: int, local_steps: int) -> Replan:
     objective = Plan.read(path).objective
 
     def replan(rates: FloatArray) -> FloatArray:
-        solution = optimize_routing(Fleet(local_steps * rates), concurrency, objective)
+        fleet = Fleet(local_steps * rates, weight=weights)
+        solution = optimize_routing(fleet, concurrency, objective)
         return solution.network.client_routing
 
     return replan

@@ -220,7 +220,10 @@ class FurthestBehind(Chooser):
             behind -= self._ahead[client]
             ahead[client] = -min(LARGEST_DEBT, max(-LARGEST_DEBT, behind))
         living = list(view.living)
-        apart = intervals(Fleet(view.rates[living]), view.concurrency) if living else np.zeros(0)
+        apart = np.zeros(0)
+        if living:
+            fleet = Fleet(view.rates[living], weight=view.client_weights[living])
+            apart = intervals(fleet, view.concurrency)
         self._intervals = dict(zip(living, apart.tolist(), strict=True))
         self._ahead = {client: ahead.get(client, 0.0) for client in living}
         self._sent = dict.fromkeys(living, 0)

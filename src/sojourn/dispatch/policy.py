@@ -34,6 +34,10 @@ class View(Protocol):
         """The service rate of every client, known or estimated, in tasks per unit of time, ``(n,)``."""
 
     @property
+    def client_weights(self) -> FloatArray:
+        """How much every client counts, 1 on average (``Fleet.relative_weights``), shape ``(n,)``."""
+
+    @property
     def now(self) -> float:
         """The time."""
 

@@ -7,6 +7,9 @@ from sojourn.jackson.occupancy import Occupancy, link_times
 from sojourn.network import Fleet, Network
 from sojourn.types import FloatArray, IntArray
 
+POWER = 1.5
+"""Chosen on 30 random fleets with lognormal times; `benchmarks/approximation.py` checks it on others."""
+
 
 def approximate_occupancy(
     network: Network, scv: FloatArray, *, server_scv: float = 1.0
@@ -24,16 +27,20 @@ def approximate_occupancy(
     with :math:`Q_i(k) = \lambda_k p_i R_i(k)` and :math:`U_i(k) = \lambda_k p_i/\mu_i`. Reiser has
     :math:`f_i = 1`. Here :math:`f_i = 1 - Q_i(k-1)/(k-1)`, the share of the other tasks that are
     elsewhere: where nearly all wait at one client, the next arrives just after one was finished there,
-    and finds the service in progress at its beginning, not at a random point of it. Nor does the
+    and finds the service in progress at its beginning, not at a random point of it. For
+    :math:`c_i^2 > 1` it is that to the power 3/2, since a long service keeps tasks from coming back to
+    see it; there laws of the same variability differ, and no power is right for all. Nor does the
     throughput exceed what the busiest station can do; what is then left waits there.
     With ``scv`` 1 it is exact.
 
     Where clients come and go, leaving at rate :math:`f = 1/` ``mean_up`` and returning at rate
-    :math:`r = 1/` ``mean_down``, and work waits for them, a task takes :math:`(1 + f/r)/\mu_i` with a
-    squared coefficient of variation of :math:`c_i^2 + 2 f \mu_i/(r + f)^2`. A client without tasks is
-    left by :math:`f`, and by the next task at rate :math:`\alpha = \lambda p_i/(1 - U_i)` once it is
-    away, so a task that finds it empty finds it away with probability :math:`f/(f + r + \alpha)` and
-    waits :math:`1/r` more. ``scv`` has shape ``(k,)``. The covariances are not told: they are NaN.
+    :math:`r = 1/` ``mean_down``, and work waits for them, the work of a task takes
+    :math:`(1 + f/r)/\mu_i` for :math:`1/\mu_i`, and a task that finds its client away waits
+    :math:`1/r` before any: with Poisson arrivals it would so with probability :math:`f/(f + r)`. One
+    and the same task comes back at rate :math:`\lambda p_i/k` to a client that it last saw there, so here
+    it is :math:`f/(f + r + \lambda p_i/k)`, times the share of the other tasks elsewhere, since those
+    there have just seen it, too: :math:`R_i` has that times
+    :math:`1/r` more. ``scv`` has shape ``(k,)``. The covariances are not told: they are NaN.
     Cost: O(k m). M. Reiser, "A queueing network analysis of computer communication networks with window
     flow control", 1979; not in the paper.
 
@@ -43,8 +50,7 @@ def approximate_occupancy(
     [2.25, 2.475]
     """
     counts, p, s = network.fleet.counts, network.routing, 1.0 / network.fleet.effective_rates
-    leaves, away = _absences(network.fleet)
-    scv = scv + 2.0 * leaves * away**2 / (s * (1.0 + leaves * away))
+    leaves, away = absences_of(network.fleet)
     times = link_times(network.fleet)
     links = np.zeros(p.size) if times is None else p * times
     if network.server_rate is not None:
@@ -69,8 +75,8 @@ def approximate_occupancy(
     )
 
 
-def _absences(fleet: Fleet) -> tuple[FloatArray, FloatArray]:
-    """How often clients that are there leave, and how long they are then away."""
+def absences_of(fleet: Fleet) -> tuple[FloatArray, FloatArray]:
+    """How often clients that are there leave, and how long they are then away, shape ``(k,)`` each."""
     if fleet.mean_up is None or fleet.mean_down is None:
         return np.zeros(fleet.classes), np.zeros(fleet.classes)
     goes = fleet.mean_down > 0.0
@@ -93,7 +99,6 @@ def _recursion(
     greatest = 1.0 / (p[busiest] * s[busiest])
     mean = np.zeros(p.size)
     full = np.zeros(p.size)
-    empty = np.ones(p.size)
     before = throughput = 0.0
     for number in range(1, tasks + 1):
         before = throughput
@@ -101,21 +106,18 @@ def _recursion(
         work = links
         for j in range(p.size):
             busy = before * p[j] * s[j]
-            elsewhere = 1.0 - mean[j] / max(number - 1, 1)
-            full[j] = p[j] * s[j] * (1.0 + mean[j] - elsewhere * busy * (1.0 - scv[j]) / 2.0)
+            elsewhere = max(1.0 - mean[j] / max(number - 1, 1), 0.0)
+            found = elsewhere if scv[j] <= 1.0 else elsewhere**POWER
+            full[j] = p[j] * s[j] * (1.0 + mean[j] - busy * found * (1.0 - scv[j]) / 2.0)
             if away[j] > 0.0:
-                # The rate of arrivals at an empty client; with one task, as if all were empty.
-                rate = (before if number > 1 else 1.0 / (links + np.sum(counts * p * s))) * p[j]
-                found_away = leaves[j] / (leaves[j] + 1.0 / away[j] + rate / max(empty[j], 1e-9))
-                full[j] += p[j] * empty[j] * found_away * away[j]
+                # How often one and the same task comes back; the first alone, as if nobody went.
+                own = (
+                    before / (number - 1) if number > 1 else 1.0 / (links + np.sum(counts * p * s))
+                )
+                found_away = leaves[j] / (leaves[j] + 1.0 / away[j] + own * p[j])
+                full[j] += p[j] * elsewhere * found_away * away[j]
             work += counts[j] * full[j]
         throughput = min(number / work, greatest)
-        for j in range(p.size):
-            if away[j] > 0.0:
-                rate = throughput * p[j]
-                found_away = leaves[j] / (leaves[j] + 1.0 / away[j] + rate / max(empty[j], 1e-9))
-                # A client is not empty from when a task finds it so until its work is done.
-                empty[j] = max(1.0 - rate * s[j], 0.0) / (1.0 + rate * found_away * away[j])
         full *= throughput
         full[busiest] += (number - throughput * work) / counts[busiest]
     return before, throughput, mean, full

@@ -30,12 +30,15 @@ class Flow:
 
     @property
     def weights(self) -> FloatArray:
-        r"""What an update counts in an unbiased step, :math:`1/(n s_i)`; its mean over rounds is 1."""
-        return 1.0 / (self.network.size * self.shares)
+        r"""What an update counts in an unbiased step, :math:`\omega_i/(n s_i)`; its mean is 1.
+
+        :math:`\omega` is ``Fleet.relative_weights``, 1 where all clients count the same.
+        """
+        return self.network.fleet.relative_weights / (self.network.size * self.shares)
 
     @property
     def weight_square(self) -> float:
-        r"""Mean over rounds of the squared weight, :math:`\kappa = \frac{1}{n^2} \sum_i 1/s_i`."""
+        r"""Mean over rounds of the squared weight, :math:`\kappa = \frac{1}{n^2} \sum_i \omega_i^2/s_i`."""
         return self.noise_rate * self.throughput
 
     @property
@@ -57,7 +60,8 @@ class Flow:
     def mean_staleness_time(self) -> float:
         """Mean over *clients* of the time that a task spends with them.
 
-        Every client carries the same part of an unbiased step, so clients count equally, not tasks.
+        A client carries its weight of an unbiased step, however many tasks it has: clients count by
+        ``Fleet.relative_weights``, equally if there are none.
         """
         fleet = self.network.fleet
-        return float(fleet.counts @ self.staleness_time) / fleet.size
+        return float((fleet.counts * fleet.relative_weights) @ self.staleness_time) / fleet.size

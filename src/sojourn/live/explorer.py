@@ -53,7 +53,7 @@ class Explorer:
         grouped = self.original.classes != fleet.classes
         return {
             "source": self.source,
-            "fleet": repr(self.original),
+            "fleet": self.original.in_words(),
             "note": f"{self.original.classes} speeds, grouped into {fleet.classes} classes"
             if grouped
             else "",

@@ -2,25 +2,49 @@
 
 import json
 import math
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from sojourn.errors import SojournError
+from sojourn.config import check_shape, parse_json
+from sojourn.files import read_text
 from sojourn.history import History
 from sojourn.runfolder import RunFolder
 from sojourn.train.experiment.strategy import file_name
 
 Value = TypeVar("Value")
 LAST_EVENTS = 12
+MOST_NEWS = 1 << 26
+"""Bytes of a growing file that are taken in at one look; the rest comes with the next ones."""
+LONGEST_LINE = 1 << 20
+MAYBE = (float, None)
+STATUS = {
+    **{"phase": str, "updates?": float, "of?": float, "throughput?": MAYBE},
+    **{"concurrency?": float, "error?": str},
+    "clients?": [
+        {
+            **{"name": str, "status": str, "waiting": float, "used": float, "refused": float},
+            **{"rate?": MAYBE, "planned?": MAYBE, "routing?": float},
+        }
+    ],
+}
+ANSWER = {"pick": str, "learning_rate": float, "sentence": str}
+EXPERIMENT = {
+    **{"rounds?": float, "time?": float, "checkpoint-seconds?": float, "pilot-seeds?": float},
+    **{"strategy?": [{}], "targets?": [float]},
+}
+"""What is looked at of each file, and how it must look; anything else is as good as half written."""
 CHECKPOINT = ".checkpoint"
 
 
 class Followed(Generic[Value]):
     """What ``read`` makes of a file: asked again only if the file changed.
 
-    While somebody writes it a file may be half there: what it held before is then given once more.
+    While somebody writes it a file may be half there: what it held before is then given once more. So
+    it is with whatever else cannot be read, such as a pipe or a file edited by hand.
     """
 
     def __init__(self, read: Callable[[Path], Value]) -> None:
@@ -32,13 +56,15 @@ class Followed(Generic[Value]):
         before = self._kept.get(path)
         try:
             found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                return None
             mark = (found.st_mtime_ns, found.st_size)
             if before is None or before[0] != mark:
                 before = self._kept[path] = (mark, self._read(path))
         except FileNotFoundError:
             self._kept.pop(path, None)
             return None
-        except (OSError, ValueError, KeyError, TypeError, SojournError):
+        except Exception:
             pass
         return None if before is None else before[1]
 
@@ -66,17 +92,21 @@ class Lines:
     def fresh(self) -> tuple[list[bytes], bool]:
         """New whole lines, and whether the file was begun anew, so that what was heard is void."""
         try:
-            anew = self.path.stat().st_size < self._place
-            if anew:
-                self._place, self._rest = 0, b""
-            with self.path.open("rb") as file:
+            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    return [], False
+                anew = found.st_size < self._place
+                if anew:
+                    self._place, self._rest = 0, b""
                 file.seek(self._place)
-                text = self._rest + file.read()
+                text = self._rest + file.read(MOST_NEWS)
                 self._place = file.tell()
         except OSError:
             return [], False
-        *whole, self._rest = text.split(b"\n")
-        return whole, anew
+        *whole, rest = text.split(b"\n")
+        self._rest = rest[-LONGEST_LINE:]
+        return [line for line in whole if len(line) <= LONGEST_LINE], anew
 
 
 @dataclass(frozen=True)
@@ -94,8 +124,10 @@ class Follower:
         self.folder = RunFolder(path)
         self._histories = Followed(lambda file: History.read(file, partial=True))
         self._unfinished = Followed(_unfinished)
-        self._json = Followed(_object)
-        self._experiment = Followed(lambda file: RunFolder(file.parent).experiment)
+        self._status = Followed(_shaped(STATUS))
+        self._summary = Followed(_shaped({}))
+        self._tuning = Followed(_shaped(ANSWER))
+        self._experiment = Followed(_experiment)
         self._race = Followed(_race)
         self._tasks = Lines(self.folder.tasks_path)
         self._events = Lines(self.folder.events_path)
@@ -105,17 +137,17 @@ class Follower:
     @property
     def status(self) -> dict[str, Any] | None:
         """How a deployment says that it stands."""
-        return self._json(self.folder.status_path)
+        return self._status(self.folder.status_path)
 
     @property
     def summary(self) -> dict[str, Any]:
         """What the runs came to; empty before the end."""
-        return self._json(self.folder.summary_path) or {}
+        return self._summary(self.folder.summary_path) or {}
 
     @property
     def tuning(self) -> dict[str, Any]:
         """What a tuning answered; empty before the end."""
-        return self._json(self.folder.tuning_path) or {}
+        return self._tuning(self.folder.tuning_path) or {}
 
     @property
     def experiment(self) -> dict[str, Any]:
@@ -160,9 +192,9 @@ class Follower:
                 record = json.loads(line)
                 client, staleness = int(record["client"]), float(record["staleness"])
                 used = bool(record["used"])
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue
-            if used:
+            if used and math.isfinite(staleness):
                 seen = self.clients.setdefault(client, Seen())
                 seen.tasks += 1
                 seen.staleness += staleness
@@ -191,10 +223,18 @@ def _label(history: History) -> tuple[str, int, float]:
     return history.strategy, history.seed, history.learning_rate
 
 
-def _object(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise ValueError("not an object")
+def _shaped(shape: Any) -> Callable[[Path], dict[str, Any]]:
+    def read(path: Path) -> dict[str, Any]:
+        found = parse_json(read_text(path, encoding="utf-8"), str(path))
+        check_shape(found, shape, str(path))
+        return dict(found)
+
+    return read
+
+
+def _experiment(path: Path) -> dict[str, Any]:
+    found = dict(RunFolder(path.parent).experiment)
+    check_shape(found, EXPERIMENT, str(path))
     return found
 
 

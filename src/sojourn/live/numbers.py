@@ -36,7 +36,7 @@ def weights(settings: Settings, analysis: Analysis) -> FloatArray:
     fleet = analysis.network.fleet
     divisors = Weighting(debias=settings.debias).divisors(fleet.expand(analysis.shares))
     firsts = np.cumsum(fleet.counts) - fleet.counts
-    return np.asarray(1.0 / divisors[firsts])
+    return np.asarray(fleet.relative_weights / divisors[firsts])
 
 
 def weight_square(settings: Settings, analysis: Analysis) -> float:

@@ -1,15 +1,19 @@
 """A small server for one page: on this machine only, for whoever has its address."""
 
+import contextlib
 import hmac
 import json
 import math
 import secrets
+import socket
+import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from sojourn.errors import SojournError
 
@@ -18,6 +22,12 @@ Answer = Callable[[Mapping[str, Any]], Any]
 LOOPBACK = "127.0.0.1"
 LONGEST_QUESTION = 1 << 20
 """Bytes of a question; the page's own have some hundred."""
+MOST_DROPPED = 16 * LONGEST_QUESTION
+DROPPED_AT_ONCE = 1 << 14
+PATIENCE = 2.0
+"""Bytes, bytes and seconds of a question that is too long which are still taken, so that its sender hears so."""
+MOST_CONNECTIONS = 32
+"""Open at once. A browser keeps six; whoever opens more and says nothing is cut off, oldest first."""
 TOKEN_HEADER = "X-Sojourn-Token"
 NONCE = "/*nonce*/"
 """Stands in a page where its own scripts say that they are."""
@@ -74,10 +84,40 @@ class LocalServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 4 * MOST_CONNECTIONS
     page: str
     answers: Mapping[str, Answer]
     token: str
     nonce: str
+
+    def __init__(self, *arguments: Any) -> None:
+        self._silent: dict[Any, None] = {}
+        self._lock = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.waits(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.works(request)
+        super().shutdown_request(request)
+
+    def waits(self, connection: socket.socket) -> None:
+        """Nothing that may be answered has come from there yet: the longest silent gives way."""
+        with self._lock:
+            self._silent[connection] = None
+            crowd = list(self._silent)[: max(0, len(self._silent) - MOST_CONNECTIONS)]
+            for silent in crowd:
+                del self._silent[silent]
+        for silent in crowd:
+            with contextlib.suppress(OSError):
+                silent.shutdown(socket.SHUT_RDWR)
+
+    def works(self, connection: socket.socket) -> None:
+        """A whole question is being answered there, or it is over."""
+        with self._lock:
+            self._silent.pop(connection, None)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -89,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if not self._admitted():
             return
-        if urlsplit(self.path).path != "/":
+        if self._place[0] != "/":
             self._send_json(HTTPStatus.NOT_FOUND, {"error": "there is only one page here: /"})
             return
         self._send(HTTPStatus.OK, self.server.page.encode(), "text/html; charset=utf-8")
@@ -98,7 +138,13 @@ class _Handler(BaseHTTPRequestHandler):
         question = self._body()
         if question is None or not self._admitted():
             return
-        name = urlsplit(self.path).path.removeprefix("/api/")
+        self.server.works(self.connection)
+        try:
+            self._answer(self._place[0].removeprefix("/api/"), question)
+        finally:
+            self.server.waits(self.connection)
+
+    def _answer(self, name: str, question: bytes) -> None:
         answer = self.server.answers.get(name)
         if answer is None:
             self._send_json(HTTPStatus.NOT_FOUND, {"error": f"nobody answers to '{name[:40]}'"})
@@ -128,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
         hosts = {f"{name}:{self.server.server_address[1]}" for name in (LOOPBACK, "localhost")}
         origin = self.headers.get("Origin")
         given = self.headers.get(TOKEN_HEADER) or "".join(
-            parse_qs(urlsplit(self.path).query).get("token", [])[:1]
+            parse_qs(self._place[1]).get("token", [])[:1]
         )
         if self.headers.get("Host") not in hosts:
             refusal = "this server answers for 127.0.0.1 only"
@@ -141,15 +187,32 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_json(HTTPStatus.FORBIDDEN, {"error": refusal})
         return False
 
+    @property
+    def _place(self) -> tuple[str, str]:
+        """Path and query of what is asked for."""
+        path, _, query = self.path.partition("?")
+        return path, query
+
     def _body(self) -> bytes | None:
         length = self.headers.get("Content-Length", "0")
-        if not length.isdigit() or int(length) > LONGEST_QUESTION:
+        readable = length.isascii() and length.isdigit() and len(length) < 10
+        if not readable or int(length) > LONGEST_QUESTION:
             self.close_connection = True
             self._send_json(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": "the question is too long"}
             )
+            self._let_it_finish()
             return None
         return self.rfile.read(int(length))
+
+    def _let_it_finish(self) -> None:
+        """Drop what is still being sent, within bounds: who is cut off while sending never reads the answer."""
+        self.connection.shutdown(socket.SHUT_WR)
+        self.connection.settimeout(PATIENCE)
+        until = time.monotonic() + PATIENCE
+        for _ in range(MOST_DROPPED // DROPPED_AT_ONCE):
+            if not self.rfile.read1(DROPPED_AT_ONCE) or time.monotonic() > until:
+                return
 
     def _send_json(self, status: HTTPStatus, values: Any) -> None:
         text = json.dumps(finite(values), separators=(",", ":"), allow_nan=False)
@@ -175,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle(self) -> None:
         try:
             super().handle()
-        except (ConnectionError, TimeoutError):
+        except OSError:  # it hung up, was cut off, or took too long
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -2,26 +2,28 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sojourn.analysis import analyze
-from sojourn.errors import InvalidInput
+from sojourn.errors import InvalidInput, SojournError
 from sojourn.history import History
 from sojourn.live.following import Follower, RunSeen
 from sojourn.live.page import page
 from sojourn.live.server import LocalServer
 from sojourn.network import Fleet, Network
 from sojourn.palette import inks
-from sojourn.report.outcomes import by_strategy, final_text
+from sojourn.report.outcomes import final_text
+from sojourn.report.sections import seen_staleness
 from sojourn.report.verdict import verdict_of
 
 PATIENCE = 90.0
 """Seconds without a word after which a run is said to be silent."""
 MOST_POINTS = 300
+MOST_SEEDS = 1_000_000
 LEAST_PROGRESS = 0.005
 """What must have been done while watching, before the time left is guessed from it."""
 
@@ -62,12 +64,16 @@ class Watcher:
                 " Nothing was written for a while: if it was ended, the same command goes on where "
                 "it was (train with --resume)."
             )
+        over = kind == "train" and told["state"] == "finished"
+        drawn = self._confirming(runs) if over else runs
         return {
             "kind": kind,
             "age": age,
             "left": self._left(told.get("fraction"), told["state"], status),
-            "curves": _curves(runs),
-            "strategies": _strategies(runs),
+            "curves": _curves(drawn),
+            "strategies": _strategies(
+                drawn, _seeds(follower.experiment) if kind == "train" else []
+            ),
             "race": _race_table(race),
             "clients": [] if status is None else self._clients(status),
             "events": follower.events,
@@ -97,6 +103,11 @@ class Watcher:
         done = fraction - self._begun[1]
         return (1.0 - fraction) * (now - self._begun[0]) / done if done > LEAST_PROGRESS else None
 
+    def _confirming(self, runs: list[RunSeen]) -> list[RunSeen]:
+        """The runs that a verdict is about: without pilots, which tried learning rates before."""
+        seeds = _seeds(self.follower.experiment)
+        return [run for run in runs if run.history.seed in seeds] or runs
+
     def _training(self, runs: list[RunSeen]) -> dict[str, Any]:
         table = self.follower.experiment
         total = _expected(table)
@@ -109,8 +120,8 @@ class Watcher:
                 "fraction": None,
             }
         if self.follower.summary and (total is None or done >= total):
-            finals = [run.history for run in runs if run.history.seed in _seeds(table)]
-            verdict = verdict_of(finals or [run.history for run in runs], table.get("targets", ()))
+            finals = [run.history for run in self._confirming(runs)]
+            verdict = verdict_of(finals, table.get("targets", ()))
             return {
                 "state": "finished",
                 "title": verdict.headline,
@@ -148,7 +159,7 @@ class Watcher:
         state = {"finished": "finished", "failed": "failed"}.get(phase, "running")
         if state == "failed":
             title, text = "The deployment failed", str(status.get("error", ""))
-        elif updates is None:
+        elif updates is None or of is None or "clients" not in status:
             title, text = phase.capitalize(), ""
         else:
             alive = sum(client["status"] == "alive" for client in status["clients"])
@@ -197,7 +208,7 @@ class Watcher:
 
 def _in_flight(status: Mapping[str, Any]) -> int:
     """Tasks among the clients; never more than one each where nobody may queue."""
-    alive = sum(client["status"] == "alive" for client in status["clients"])
+    alive = sum(client["status"] == "alive" for client in status.get("clients", ()))
     tasks = int(status["concurrency"])
     return min(tasks, max(alive, 1)) if status.get("policy") == "never-queue" else tasks
 
@@ -212,9 +223,12 @@ def _theory(status: Mapping[str, Any]) -> dict[int, float]:
     if not known or status.get("policy") not in ("routed", "never-queue"):
         return {}
     numbers, rates, routing = zip(*known, strict=True)
-    share = np.array(routing) / sum(routing)
-    network = Network(Fleet(rates), share, _in_flight(status))
-    found = analyze(network, status["policy"]).staleness
+    try:
+        share = np.array(routing) / (sum(routing) or 1.0)
+        network = Network(Fleet(rates), share, _in_flight(status))
+        found = analyze(network, status["policy"]).staleness
+    except SojournError:
+        return {}
     return dict(zip(numbers, found.tolist(), strict=True))
 
 
@@ -223,9 +237,11 @@ def _missing(status: Mapping[str, Any]) -> int | None:
     return None if updates is None or of is None else max(0, of - updates)
 
 
-def _seeds(table: Mapping[str, Any]) -> list[int]:
+def _seeds(table: Mapping[str, Any]) -> Sequence[Any]:
     seeds = table.get("seeds", [])
-    return list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if isinstance(seeds, int):
+        return range(min(seeds, MOST_SEEDS))
+    return seeds if isinstance(seeds, list) else []
 
 
 def _expected(table: Mapping[str, Any]) -> int | None:
@@ -242,9 +258,10 @@ def _part(history: History, table: Mapping[str, Any]) -> float:
     """How far an unfinished run is."""
     if not history.rows:
         return 0.0
-    if table.get("time"):
+    if table.get("time", 0.0) > 0:
         return min(1.0, float(history.time[-1]) / float(table["time"]))
-    return min(1.0, float(history.round[-1]) / float(table["rounds"])) if "rounds" in table else 0.0
+    rounds = float(table.get("rounds", 0.0))
+    return min(1.0, float(history.round[-1]) / rounds) if rounds > 0 else 0.0
 
 
 def _leader(runs: list[RunSeen]) -> str:
@@ -291,24 +308,31 @@ def _curves(runs: list[RunSeen]) -> dict[str, Any]:
     }
 
 
-def _strategies(runs: list[RunSeen]) -> list[dict[str, Any]]:
-    grouped = by_strategy([run.history for run in runs if run.history.rows])
-    ended = by_strategy([run.history for run in runs if run.ended])
-    colours = inks(grouped)
-    return [
-        {
-            "name": name,
-            "ink": vars(colours[name]),
-            "runs": len(own),
-            "ended": len(ended.get(name, [])),
-            "value": final_text(own, own[0].measure),
-            "measure": own[0].measure.label,
-            "staleness": float(np.nanmean([h.staleness[-1] for h in own]))
-            if any(math.isfinite(h.staleness[-1]) for h in own)
-            else None,
-        }
-        for name, own in grouped.items()
-    ]
+def _strategies(runs: list[RunSeen], seeds: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every strategy, and while there are pilots every learning rate that they try by itself."""
+    grouped: dict[tuple[str, float | None], list[RunSeen]] = {}
+    for run in runs:
+        if run.history.rows:
+            pilot = bool(seeds) and run.history.seed not in seeds
+            tried = run.history.learning_rate if pilot else None
+            grouped.setdefault((run.history.strategy, tried), []).append(run)
+    colours = inks(dict.fromkeys(strategy for strategy, _ in grouped))
+    rows = []
+    for (strategy, tried), own in grouped.items():
+        histories = [run.history for run in own]
+        stale = [value for h in histories if math.isfinite(value := seen_staleness(h))]
+        rows.append(
+            {
+                "name": strategy if tried is None else f"{strategy}, pilot at {tried:g}",
+                "ink": vars(colours[strategy]),
+                "runs": len(own),
+                "ended": sum(run.ended for run in own),
+                "value": final_text(histories, histories[0].measure),
+                "measure": histories[0].measure.label,
+                "staleness": float(np.mean(stale)) if stale else None,
+            }
+        )
+    return rows
 
 
 def _race_table(race: Any) -> dict[str, Any] | None:

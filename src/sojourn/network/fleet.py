@@ -37,8 +37,10 @@ class Fleet:
     ``law`` (optional) is the law of each class's service times in words, such as
     ``"lognormal(sigma=0.5)"``, for analyses and simulations that are given none. ``mean_up`` and
     ``mean_down`` (optional, together) are how long a client is there and then away, on average, both
-    exponential; 0 down means always there. What it works on waits meanwhile. ``extra`` (optional) is text of
-    one's own by column, an entry per class, which is carried along and changes nothing.
+    exponential; 0 down means always there. What it works on waits meanwhile. ``weight`` (optional) is
+    how much the loss of a client counts, on any scale, such as its number of samples; without it all
+    count the same. ``extra`` (optional) is text of one's own by column, an entry per class, which is
+    carried along and changes nothing.
 
     >>> fleet = Fleet([0.01, 0.1, 1.0], counts=[10, 10, 10])
     >>> fleet.size, fleet.total_rate
@@ -57,6 +59,7 @@ class Fleet:
     law: tuple[str, ...] | None = None
     mean_up: FloatArray | None = None
     mean_down: FloatArray | None = None
+    weight: FloatArray | None = None
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __init__(
@@ -74,6 +77,7 @@ class Fleet:
         law: Sequence[str] | None = None,
         mean_up: ArrayLike | None = None,
         mean_down: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
         extra: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         rates = positive_vector("service_rates", service_rates)
@@ -108,7 +112,7 @@ class Fleet:
         object.__setattr__(self, "counts", whole)
         object.__setattr__(self, "names", None if names is None else tuple(map(str, names)))
         powers = (power_compute, power_uplink, power_downlink, power_idle)
-        columns = (downlink, uplink, *powers, mean_up, mean_down)
+        columns = (downlink, uplink, *powers, mean_up, mean_down, weight)
         for name, values in zip(OPTIONAL_COLUMNS, columns, strict=True):
             object.__setattr__(self, name, checked_column(name, values, rates.size))
         check_availability(self.mean_up, self.mean_down)
@@ -153,8 +157,23 @@ class Fleet:
         return self.availability * self.service_rates
 
     @property
+    def relative_weights(self) -> FloatArray:
+        r"""How much a client of each class counts, :math:`\omega_i = n w_i`, shape ``(k,)``.
+
+        The loss is :math:`\sum_i w_i f_i`, of weights that sum to 1; :math:`\omega` is 1 where all
+        count the same, and over the clients always on average.
+
+        >>> Fleet([1.0, 2.0], counts=[3, 1], weight=[100, 300]).relative_weights.round(4).tolist()
+        [0.6667, 2.0]
+        """
+        if self.weight is None or bool(np.all(self.weight == self.weight[0])):
+            return np.ones(self.classes)
+        scaled = self.weight / self.weight.max()
+        return np.asarray(scaled * (self.size / (self.counts @ scaled)))
+
+    @property
     def columns(self) -> dict[str, FloatArray]:
-        """The optional columns that the fleet has: times on links, powers, availability."""
+        """The optional columns that it has: times on links, powers, availability, weight."""
         present = {name: getattr(self, name) for name in OPTIONAL_COLUMNS}
         return {name: values for name, values in present.items() if values is not None}
 
@@ -216,10 +235,14 @@ class Fleet:
             and all(np.array_equal(v, other.columns[k]) for k, v in self.columns.items())
         )
 
-    def __repr__(self) -> str:
+    def in_words(self) -> str:
+        """How many clients there are, of how many kinds and how fast."""
         slowest, fastest = self.service_rates.min(), self.service_rates.max()
         kinds = f"{self.classes} class{'es' if self.classes > 1 else ''}"
-        return f"Fleet({self.size} clients in {kinds}, rates {slowest:.4g} to {fastest:.4g})"
+        return f"{self.size} clients in {kinds}, rates {slowest:.4g} to {fastest:.4g}"
+
+    def __repr__(self) -> str:
+        return f"Fleet({self.in_words()})"
 
     def plot(self) -> Figure:
         """The part that each class has of the clients, and of the fleet's speed."""
@@ -247,7 +270,7 @@ class Fleet:
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> "Fleet":
-        """Read columns ``service_rate`` and, optionally, ``count``, ``name``, ``law``, links, powers.
+        """Read columns ``service_rate`` and, optionally, ``count``, ``name``, ``law``, links and more.
 
         Other columns are kept as ``extra``. A misspelt column, an empty file or a value that is not a
         number raises ``InvalidFile`` with the line it stands on.

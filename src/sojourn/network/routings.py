@@ -30,7 +30,8 @@ def balanced_routing(fleet: Fleet) -> FloatArray:
 
 
 def square_root_routing(fleet: Fleet) -> FloatArray:
-    r"""Proportional to :math:`\sqrt{\mu_i}`, which minimises :math:`S_1/\lambda` at ``m = 1``.
+    r"""Proportional to :math:`\sqrt{\mu_i}`, which minimises :math:`S_1/\lambda` at ``m = 1``
+    where all clients count the same.
 
     Not in the paper; a strong baseline when time matters and constants are unknown.
 

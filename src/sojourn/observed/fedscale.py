@@ -18,6 +18,8 @@ from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.network import Fleet
 from sojourn.simulation.calendars import Hours
 
+BYTES_PER_KILOBIT = 128.0
+"""FedScale's model sizes in kilobits are bytes times 8 over 1024."""
 PASSES = 3.0
 """FedScale counts a training step as three times the inference whose time its capacities tell."""
 
@@ -56,26 +58,46 @@ def read_behaviour(path: str | os.PathLike[str]) -> tuple[Hours, str]:
     """The hours of a ``client_behave_trace`` file, and its SHA-256.
 
     The file maps devices to the times at which they become ``active`` and ``inactive``, in turn, and
-    to the ``finish_time`` after which these repeat. Every device is stretched to the longest one.
+    to the ``finish_time`` after which these repeat. The hours repeat after the longest one, until
+    when devices with a shorter one begin again.
     """
     devices, checksum = _read(path)
     period = max(_positive(x, "finish_time", f"{path}: device {n}") for n, x in devices.items())
     hours = []
     for name, device in devices.items():
         where = f"{path}: device {name}"
-        factor = period / _positive(device, "finish_time", where)
+        own = _positive(device, "finish_time", where)
         there, away = (_times(device, key, where) for key in ("active", "inactive"))
         # A device that is first told to be inactive was there from the beginning.
         if away and (not there or away[0] < there[0]):
             there = [0.0, *there]
-        away = [*away, *([period / factor] if len(there) > len(away) else [])]
+        away = [*away, *([own] if len(there) > len(away) else [])]
         if len(there) != len(away):
             raise InvalidFile(f"{where}: active and inactive do not take turns")
-        hours.append([(factor * a, factor * b) for a, b in zip(there, away, strict=True) if b > a])
+        hours.append(_repeated(list(zip(there, away, strict=True)), own, period))
     try:
         return Hours(hours, period), checksum
     except InvalidInput as error:
         raise InvalidFile(f"{path}: {error}") from error
+
+
+def _repeated(
+    intervals: list[tuple[float, float]], own: float, period: float
+) -> list[tuple[float, float]]:
+    """Intervals that repeat after ``own``, until ``period``; those that touch are one.
+
+    >>> _repeated([(0.0, 3.0), (6.0, 12.0)], 12.0, 20.0)
+    [(0.0, 3.0), (6.0, 15.0), (18.0, 20.0)]
+    """
+    found: list[tuple[float, float]] = []
+    for number in range(math.ceil(period / own)):
+        for begin, end in intervals:
+            a, b = begin + number * own, min(end + number * own, period)
+            if found and a == found[-1][1]:
+                found[-1] = (found[-1][0], b)
+            elif a < b:
+                found.append((a, b))
+    return found
 
 
 class _Plain(pickle.Unpickler):

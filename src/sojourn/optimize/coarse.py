@@ -45,12 +45,13 @@ class Outline:
 
 
 def without_setters(start: Start, ended: Network, fleet: Fleet) -> FloatArray:
-    """A routing of ``fleet`` like that of all but the pace-setters, interpolated between speeds."""
+    """A routing of ``fleet`` like that of all but the pace-setters, by weight and interpolated between speeds."""
     others = np.setdiff1d(np.arange(start.parents.size), start.setters)
-    speeds, p = ended.fleet.service_rates[others], ended.routing[others]
+    speeds = ended.fleet.service_rates[others]
+    p = (ended.routing / ended.fleet.relative_weights)[others]
     order = np.argsort(speeds, kind="stable")
     logs = np.interp(np.log(fleet.service_rates), np.log(speeds[order]), np.log(p[order]))
-    weights = np.exp(logs - logs.max())
+    weights = np.exp(logs - logs.max()) * fleet.relative_weights
     return np.asarray(weights / (fleet.counts @ weights), dtype=np.float64)
 
 

@@ -37,8 +37,8 @@ def group_clients(fleet: Fleet, *, tolerance: float = 0.01) -> Grouping:
     r"""Clients whose speeds differ by less than ``tolerance``, relatively, as classes.
 
     Speeds are cut into equal steps of :math:`\log(1 + \text{tolerance})`; a group's rate is the one
-    that keeps its clients' total service time, the harmonic mean. Clients with another law, other links or powers
-    (cut into the same steps, zero by itself) are in another group; a group has the mean of these.
+    that keeps its clients' total service time, the harmonic mean. Clients with another law, other links, powers or
+    weights (cut into the same steps, zero by itself) are in another group; a group has the mean of these.
 
     >>> grouping = group_clients(Fleet([1.0, 1.001, 5.0]), tolerance=0.01)
     >>> grouping.fleet

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from sojourn.boundforms import PAPER, Form
 from sojourn.bounds import (
@@ -266,17 +266,10 @@ class TimeBudget:
         return cls(_given(constants, table), time, _rate_from(table), Form.from_table(table))
 
 
-@dataclass(frozen=True)
-class Throughput:
-    r"""Rounds per unit of time, :math:`\lambda`, whatever becomes of staleness."""
+class OfNetworkAlone:
+    """The parts of an objective that knows neither constants nor a learning rate."""
 
-    @property
-    def name(self) -> str:
-        return "throughput"
-
-    @property
-    def maximize(self) -> bool:
-        return True
+    name: ClassVar[str]
 
     @property
     def constants(self) -> LearningConstants | None:
@@ -286,14 +279,10 @@ class Throughput:
     def learning_rate(self) -> float | None:
         return None
 
-    def with_learning_rate(self, learning_rate: float | None) -> "Throughput":
+    def with_learning_rate(self, learning_rate: float | None) -> Self:
         if learning_rate is not None:
-            raise InvalidInput("throughput does not depend on a learning rate: leave it out")
+            raise InvalidInput(f"{self.name} does not depend on a learning rate: leave it out")
         return self
-
-    def evaluate(self, network: Network) -> Evaluation:
-        s = penalties(network)
-        return Evaluation(s.throughput, s.log_throughput_gradient, None)
 
     def rounds_at(self, network: Network) -> float | None:
         return None
@@ -304,6 +293,18 @@ class Throughput:
     @classmethod
     def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
         return cls()
+
+
+@dataclass(frozen=True)
+class Throughput(OfNetworkAlone):
+    r"""Rounds per unit of time, :math:`\lambda`, whatever becomes of staleness."""
+
+    name: ClassVar[str] = "throughput"
+    maximize: ClassVar[bool] = True
+
+    def evaluate(self, network: Network) -> Evaluation:
+        s = penalties(network)
+        return Evaluation(s.throughput, s.log_throughput_gradient, None)
 
 
 def form_of(objective: Objective) -> Form:

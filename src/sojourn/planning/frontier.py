@@ -31,7 +31,7 @@ Penalty = Literal["staleness", "routing"]
 PENALTIES = ("staleness", "routing")
 
 _IN_WORDS: dict[Penalty, str] = {
-    "staleness": "staleness, weighed as updates are",
+    "staleness": "staleness by weight of updates, rounds",
     "routing": "weight of updates (1: all alike)",
 }
 

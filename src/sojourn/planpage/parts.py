@@ -197,7 +197,7 @@ def _change(row: Sensitivity, value: float | None) -> float:
 
 
 def _percent(change: float) -> str:
-    return "–" if math.isnan(change) else f"{change:+.2g} %"
+    return "–" if math.isnan(change) else f"{change:+.2g}%"
 
 
 def timelines(plan: Plan, before: Network, sides: Mapping[str, Analysis]) -> Section:

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from sojourn.estimate import Estimate
 from sojourn.figure import Figure, Series, Table, View
 from sojourn.jackson import analyze
+from sojourn.jackson.occupancy import link_times
 from sojourn.network import Fleet, Network
 from sojourn.palette import inks
 from sojourn.report.outcomes import by_strategy
@@ -19,6 +21,8 @@ from sojourn.types import FloatArray, IntArray
 FEW_CLASSES = 6
 BESIDE = 0.05
 """How far right of the theory a simulation is drawn, so that both are seen."""
+UNKNOWN_TO_THEORY = {"hours", "drift"}
+"""Keys of an experiment that only simulations take into account."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ def fleet_section(run: Run, index: int, simulated: Simulated | None = None) -> S
     lead = (
         f"{fleet.size} clients, which finish from {slow:.4g} to {fast:.4g} tasks per unit of time."
     )
+    lead = " ".join([lead, *conditions(fleet, run.experiment)])
     given = {} if simulated is None else dict(simulated.shares)
     given |= {name: network.client_routing for name, network in networks.items()}
     ordered = [name for name in by_strategy(run.histories) if name in given]
@@ -66,7 +71,11 @@ def fleet_section(run: Run, index: int, simulated: Simulated | None = None) -> S
     ]
     tables = [seen_table(run, simulated)]
     if networks:
-        figures.append(staleness_figure(f"staleness-{index}", networks, simulated, names))
+        figure = staleness_figure(f"staleness-{index}", networks, simulated, names)
+        if UNKNOWN_TO_THEORY & run.experiment.keys():
+            caption = f"{figure.caption} The steady state is that without {_left_out(run)}."
+            figure = replace(figure, caption=caption)
+        figures.append(figure)
         tables.insert(0, plans_table(networks, names))
     return Section(
         anchor=f"fleet-{index}",
@@ -78,6 +87,38 @@ def fleet_section(run: Run, index: int, simulated: Simulated | None = None) -> S
         ),
         tables=tuple(tables),
     )
+
+
+def conditions(fleet: Fleet, experiment: Mapping[str, Any]) -> list[str]:
+    """What is to be known of the clients beside their speeds, in sentences.
+
+    >>> conditions(Fleet([1.0, 2.0], uplink=[0.5, 3.0], mean_up=[9.0, 1.0], mean_down=[1.0, 0.0]), {})
+    ['A task takes 0.5 to 3 units of time on the links of its client.', 'Clients come and go: they are \
+there 90% to 100% of the time.']
+    """
+    found = []
+    links = link_times(fleet)
+    if links is not None:
+        low, high = float(links.min()), float(links.max())
+        span = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+        found.append(f"A task takes {span} units of time on the links of its client.")
+    if fleet.comes_and_goes:
+        low, high = float(fleet.availability.min()), float(fleet.availability.max())
+        span = f"{100 * low:.3g}" if low == high else f"{100 * low:.3g}% to {100 * high:.3g}"
+        found.append(f"Clients come and go: they are there {span}% of the time.")
+    if "hours" in experiment:
+        found.append("They keep hours.")
+    if "drift" in experiment:
+        found.append("Their speeds drift.")
+    if "server-rate" in experiment:
+        found.append(f"The server makes {experiment['server-rate']:g} updates per unit of time.")
+    if "offline" in experiment:
+        found.append("What a client has when it goes is lost and sent anew.")
+    return found
+
+
+def _left_out(run: Run) -> str:
+    return " and ".join(sorted(UNKNOWN_TO_THEORY & run.experiment.keys()))
 
 
 def names_by_rate(fleets: Iterable[Fleet]) -> dict[float, str]:
@@ -138,7 +179,7 @@ def staleness_figure(
     simulated: Simulated | None,
     names: Mapping[float, str],
 ) -> Figure:
-    """Rounds that a task waits, per class of speed: exact theory, and a simulation beside it."""
+    """Rounds that a task waits, per class of speed: theory, and a simulation beside it."""
     series = []
     alt = []
     rates: FloatArray = np.empty(0)
@@ -165,7 +206,8 @@ def staleness_figure(
         log_y=True,
         categories=tuple(names[rate] for rate in rates.tolist()),
     )
-    caption = "Symbols: exact steady state."
+    exact = all(analyze(network).is_exact for network in networks.values())
+    caption = f"Symbols: {'exact' if exact else 'approximate'} steady state."
     if simulated is not None:
         caption += (
             f" Crosses: one simulation of {simulated.rounds:,} rounds from a stationary start."

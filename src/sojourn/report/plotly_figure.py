@@ -83,7 +83,18 @@ def _log_ticks(low: float, high: float) -> dict[str, Any]:
     steps = (1,) if wide else (1, 2, 5) if high - low > 0.6 else (1, 1.5, 2, 3, 4, 5, 6, 8)
     ticks = [digit * 10.0**decade for decade in decades for digit in steps]
     inside = [tick for tick in ticks if low <= math.log10(tick) <= high]
-    return {"tickvals": inside, "ticktext": [f"{tick:g}" for tick in inside]}
+    return {"tickvals": inside, "ticktext": [_short(tick) for tick in inside]}
+
+
+def _short(value: float) -> str:
+    """A number as an axis has room for.
+
+    >>> [_short(value) for value in (0.01, 5.0, 20_000.0, 3e6)]
+    ['0.01', '5', '20k', '3M']
+    """
+    if value < 1e4:
+        return f"{value:g}"
+    return f"{value / 1e3:g}k" if value < 1e6 else f"{value / 1e6:g}M"
 
 
 def _x_axis(view: View) -> dict[str, Any]:

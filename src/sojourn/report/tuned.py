@@ -17,6 +17,8 @@ from sojourn.runfolder import Run
 
 Candidate = tuple[str, float]
 """A strategy at a learning rate."""
+SCORES = {"final loss": "loss, averaged near the end"}
+"""Criteria whose score is not the number of the same name in other tables."""
 
 
 def tuned_verdict(run: Run) -> Verdict:
@@ -69,14 +71,14 @@ def confirmed_table(run: Run) -> Table:
         (
             "strategy",
             "learning rate",
-            f"score: {tuning['criterion']}",
+            f"score: {SCORES.get(tuning['criterion'], tuning['criterion'])}",
             f"final {measure.label}",
             "against the pick, seed by seed",
         ),
         tuple(rows),
         title="Confirmed on fresh seeds",
-        note="A smaller score is better; a final loss is averaged over the end of the run. ± is one "
-        "standard error over seeds. Every strategy has the learning rate that was best for it.",
+        note="A smaller score is better. ± is one standard error over seeds. Every strategy has the "
+        "learning rate that was best for it.",
     )
 
 

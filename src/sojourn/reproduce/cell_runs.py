@@ -3,13 +3,14 @@
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from sojourn.config import Table
+from sojourn.config import Table, check_shape, parse_json
 from sojourn.constants import LearningConstants
-from sojourn.files import replacing
+from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.files import read_text, replacing
 from sojourn.reproduce.settings import Settings, TrainingCell
 from sojourn.reproduce.strategies import strategy_of
 from sojourn.reproduce.training import exponential
@@ -21,6 +22,7 @@ from sojourn.train.experiment.experiment import Experiment, experiment_from_tabl
 from sojourn.train.experiment.models import SMALL_MODELS, parse_model
 
 CALIBRATION_SEED = 2_000_000
+REMOVE_IT = "Remove the file to have it made anew."
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +137,7 @@ class CellRunner:
         """The constants of a cell's problem, measured once, whatever the law of service times."""
         path = self.folder / "constants" / f"{exponential(cell).name}.json"
         if path.exists():
-            known: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
-            return LearningConstants(**known)
+            return _kept_constants(path)
         problem = build_problem(
             self.read(cell, {"rounds": 1, "learning-rate": 0.01, "strategies": ["uniform"]}),
             CALIBRATION_SEED,
@@ -153,5 +154,32 @@ class CellRunner:
 
     def rates(self, cell: TrainingCell) -> dict[str, float]:
         """The learning rate of every strategy of a cell, chosen before its runs are made."""
-        tried = json.loads(self.rates_path(cell).read_text(encoding="utf-8"))
-        return {name: float(entry["chosen"]) for name, entry in tried.items()}
+        path = self.rates_path(cell)
+        names = _kept(path, {})
+        tried = _kept(path, {name: {"chosen": float} for name in names})
+        rates = {name: float(entry["chosen"]) for name, entry in tried.items()}
+        for name, rate in rates.items():
+            if rate <= 0:
+                raise InvalidFile(
+                    f"{path}: {name}.chosen must be positive; it is {rate:g}. {REMOVE_IT}"
+                )
+        return rates
+
+
+def _kept(path: Path, shape: Mapping[str, Any]) -> Any:
+    """What a file of an earlier run says, which must look like ``shape``."""
+    try:
+        found = parse_json(read_text(path, encoding="utf-8"), str(path))
+        check_shape(found, shape, str(path))
+    except InvalidFile as error:
+        raise InvalidFile(f"{error}. {REMOVE_IT}") from error
+    return found
+
+
+def _kept_constants(path: Path) -> LearningConstants:
+    names = [one.name for one in fields(LearningConstants)]
+    found = _kept(path, dict.fromkeys(names, float))
+    try:
+        return LearningConstants(**{name: float(found[name]) for name in names})
+    except InvalidInput as error:
+        raise InvalidFile(f"{path}: {error}. {REMOVE_IT}") from error

@@ -26,6 +26,7 @@ from sojourn.reproduce.verdict import Finding, Outcome, Statement
 from sojourn.runfolder import Run, RunFolder
 from sojourn.simulation.beginnings import beginnings
 from sojourn.simulation.simulate import simulate
+from sojourn.simulation.surroundings import Surroundings
 from sojourn.timeline import Timeline
 from sojourn.train.experiment.strategy import Strategy, read_strategies
 from sojourn.types import FloatArray
@@ -77,6 +78,7 @@ def strategies_of(run: Run) -> dict[str, Strategy]:
         common = {
             "start": table.take("start", (str, list), default="spread"),
             "paired": table.take("paired", bool, default=False),
+            "around": Surroundings.take(table, fleet, run.path),
         }
         found = read_strategies(table, fleet, run.path, common)
     except SojournError:

@@ -10,6 +10,7 @@ from sojourn.reproduce.measures import final_accuracy
 from sojourn.reproduce.settings import TrainingCell
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import FIRST_PILOT_SEED, Experiment
+from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.learning_rates import extended
 from sojourn.tuning.pilots import Pilot, advance, group_key
 from sojourn.tuning.race import Candidate, at_edge
@@ -58,7 +59,10 @@ def _tried(
         groups.setdefault(group_key(experiment.strategies[candidate.strategy]), []).append(
             candidate
         )
-    work = [Pilot(experiment, tuple(group), FIRST_PILOT_SEED, 1.0) for group in groups.values()]
+    work = [
+        Pilot(experiment, Criterion("final"), tuple(group), FIRST_PILOT_SEED, 1.0)
+        for group in groups.values()
+    ]
     scores: dict[Candidate, float] = {}
     arguments = [(pilot, [None] * len(pilot.candidates)) for pilot in work]
     for place, done in LocalEngine(runner.jobs).map(advance, arguments):

@@ -83,7 +83,5 @@ def _best(setting: Setting, objective: Objective) -> FloatArray:
     """
     rates, counts = np.unique(setting.fleet.service_rates, return_counts=True)
     grouped = type(setting.fleet)(rates, counts)
-    network = optimize_routing(grouped, setting.concurrency, objective).network
-    speeds = network.fleet.expand(network.fleet.service_rates)
-    routing = network.client_routing[np.argsort(speeds, kind="stable")]
+    routing = optimize_routing(grouped, setting.concurrency, objective).network.client_routing
     return np.asarray(routing / routing.sum(), dtype=np.float64)

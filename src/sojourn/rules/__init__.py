@@ -27,7 +27,14 @@ from sojourn.rules.registry import RULES, check_rule, rule_from_table, rule_to_t
 from sojourn.rules.rounds import Malenia, Ringleader
 from sojourn.rules.schedules import Constant, Cosine, InverseSquareRoot, Steps
 from sojourn.rules.server import Adam, Momentum, Move, Plain, Server
-from sojourn.rules.state import Arrival, Rule, ServerState, local_learning_rate
+from sojourn.rules.state import (
+    Arrival,
+    Rule,
+    ServerState,
+    local_learning_rate,
+    one_gradient,
+    sent_back,
+)
 from sojourn.rules.tables import ACE, ACED, AREA, CA2FL, RoutedSAGA
 from sojourn.rules.weighting import Weighting
 
@@ -74,7 +81,9 @@ __all__ = [
     "equilibrium_time",
     "local_learning_rate",
     "mindflayer_attempts",
+    "one_gradient",
     "rule_from_table",
     "rule_to_table",
+    "sent_back",
     "shadowheart_numbers",
 ]

@@ -11,7 +11,7 @@ from sojourn.checks import check_number, check_whole
 from sojourn.errors import InvalidInput
 from sojourn.knobs import Knobs
 from sojourn.rules.server import Move, Plain, Server
-from sojourn.rules.state import Arrival, Number, Sends, ServerState
+from sojourn.rules.state import Arrival, Number, Sends, ServerState, one_gradient
 from sojourn.rules.weighting import Weighting
 from sojourn.types import Vector
 
@@ -30,7 +30,7 @@ class Run(NamedTuple):
 class BuiltInRule(Knobs, ABC):
     """A rule whose moves go through the optimiser ``server``.
 
-    A subclass says which vectors (in the precision of the weights), counts and numbers it keeps,
+    Clients take ``local_steps`` steps per task, see `Rule`. A subclass says which vectors (in the precision of the weights), counts and numbers it keeps,
     and what it does with an arrival.
     """
 
@@ -38,6 +38,9 @@ class BuiltInRule(Knobs, ABC):
     sends: ClassVar[Sends]
     policy: ClassVar[str]
     server: Server = field(default_factory=Plain)
+    local_steps: int = 1
+    local_learning_rate: float | None = None
+    proximal: float = 0.0
 
     def __post_init__(self) -> None:
         given: object = self.server
@@ -45,6 +48,12 @@ class BuiltInRule(Knobs, ABC):
             raise InvalidInput(
                 f"server must be an optimiser, such as Momentum(beta=0.9); it is {given!r}"
             )
+        check_whole("local_steps", self.local_steps)
+        if self.local_learning_rate is not None:
+            check_number("local_learning_rate", self.local_learning_rate, above=0.0)
+        check_number("proximal", self.proximal, least=0.0)
+        if one_gradient(self):
+            self._check_local_knobs()
 
     def begin(self, weights: Vector, clients: int) -> ServerState:
         """The state before the first arrival."""
@@ -86,6 +95,18 @@ class BuiltInRule(Knobs, ABC):
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         """What `apply` does."""
 
+    def _check_local_knobs(self) -> None:
+        """A client that takes one gradient goes nowhere by itself."""
+        for knob, given in (
+            ("local_learning_rate", self.local_learning_rate),
+            ("proximal", self.proximal),
+        ):
+            if given:
+                raise InvalidInput(
+                    f"{knob} is {given:g}, but has no effect: a client of '{self.name}' sends one "
+                    f"gradient per task. Give local_steps of 2 or more, or leave out {knob}."
+                )
+
     def _all_vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
         own = self.vectors(clients, dimension)
         return {**own, **dict.fromkeys(self.server.vectors(), (dimension,))}
@@ -93,13 +114,10 @@ class BuiltInRule(Knobs, ABC):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GradientRule(BuiltInRule):
-    """Clients send one stochastic gradient per task."""
+    """Clients send a stochastic gradient per task, or what their local steps come to."""
 
     sends: ClassVar[Sends] = "gradient"
     policy: ClassVar[str] = "routed"
-    local_steps: ClassVar[int] = 1
-    local_learning_rate: ClassVar[float | None] = None
-    proximal: ClassVar[float] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -125,16 +143,6 @@ class DifferenceRule(BuiltInRule):
 
     sends: ClassVar[Sends] = "difference"
     policy: ClassVar[str] = "idle"
-    local_steps: int = 1
-    local_learning_rate: float | None = None
-    proximal: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("local_steps", self.local_steps)
-        if self.local_learning_rate is not None:
-            check_number("local_learning_rate", self.local_learning_rate, above=0.0)
-        check_number("proximal", self.proximal, least=0.0)
 
 
 class Buffered:

@@ -23,13 +23,36 @@ def check_memory(rule: Rule, clients: int, weights: Vector) -> None:
         )
 
 
-def vectors_kept(rule: Rule, clients: int) -> int:
-    """How many vectors as long as the weights the rule keeps beyond them.
+def keeps_table(rule: Rule, clients: int) -> bool:
+    """Whether the rule keeps at least a vector as long as the weights for every client.
 
     >>> from sojourn.rules.tables import ACE
-    >>> vectors_kept(ACE(), clients=30)
-    31
+    >>> from sojourn.rules.gradients import AsyncSGD
+    >>> keeps_table(ACE(), clients=30), keeps_table(AsyncSGD(), clients=30)
+    (True, False)
     """
+    return _vectors(rule, clients) >= clients
+
+
+def memory_note(rule: Rule, clients: int, weights: Vector) -> str:
+    """What the rule keeps beyond the weights, in a sentence; raises if it does not fit.
+
+    >>> import numpy as np
+    >>> from sojourn.rules.tables import ACE
+    >>> memory_note(ACE(), 30, np.zeros(4810, dtype=np.float32))
+    "the rule 'ace' keeps 31 vectors of 4,810 numbers, for 30 clients: 0.6 MB"
+    """
+    check_memory(rule, clients, weights)
+    vectors = _vectors(rule, clients)
+    megabytes = vectors * weights.size * weights.itemsize / 1e6
+    size = f"{megabytes / 1e3:,.1f} GB" if megabytes >= 1e3 else f"{megabytes:,.1f} MB"
+    return (
+        f"the rule '{rule.name}' keeps {vectors:,} vectors of {weights.size:,} numbers, for "
+        f"{clients:,} clients: {size}"
+    )
+
+
+def _vectors(rule: Rule, clients: int) -> int:
     memory = getattr(rule, "memory", lambda clients, dimension: 0)
     return int(memory(clients, 2) - memory(clients, 1))
 

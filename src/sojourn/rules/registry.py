@@ -61,7 +61,8 @@ _PARTS: Parts = {
     Server: ("server optimiser", SERVERS),
     RateSchedule: ("schedule", SCHEDULES),
 }
-_SHARED = ("debias", "cap", "server", "schedule")
+_LOCAL = ("local_steps", "local_learning_rate", "proximal")
+_SHARED = ("debias", "cap", "server", "schedule", *_LOCAL)
 """Knobs that so many rules have that they are written down only where they are set."""
 
 

@@ -11,7 +11,7 @@ rule that buffers makes a new version only when it empties its buffer.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
@@ -22,15 +22,41 @@ NEVER_QUEUE = "never-queue"
 
 Sends = Literal["gradient", "difference"]
 Number = int | float
+Moved = TypeVar("Moved")
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Work(Protocol):
+    """What of a rule a client has to know to say what it sends."""
+
+    @property
+    def sends(self) -> str: ...
+    @property
+    def local_steps(self) -> int: ...
+
+
+def one_gradient(work: Work) -> bool:
+    """Whether a task is one gradient at the weights sent, and no step is made at the client."""
+    return work.sends == "gradient" and work.local_steps == 1
+
+
+def sent_back(work: Work, difference: Moved, rate: Any) -> Moved:
+    r"""What a client sends of the ``difference`` that its local steps at ``rate`` have made.
+
+    .. math:: \Delta = x_k - w \quad\text{or, as a gradient,}\quad
+       -\Delta/\eta_{\text{local}} = \sum_{j<k} \bigl(g(x_j) + \rho (x_j - w)\bigr)
+
+    A rule of gradients that steps at the local rate thus moves as far as the client did.
+    """
+    scaled: Any = difference
+    return scaled / -rate if work.sends == "gradient" else difference
+
+
+class Arrival(NamedTuple):
     """The result of one task, as the server receives it.
 
-    ``update`` is a stochastic gradient if the rule's ``sends`` is ``"gradient"``, or the locally
-    trained weights minus those sent if it is ``"difference"``; ``sent`` is what the task was sent
-    with; ``staleness`` counts the model versions made since. ``share`` is the client's share of all
+    ``update`` is a stochastic gradient if the rule's ``sends`` is ``"gradient"`` (of several local
+    steps: that of `sent_back`), or the locally trained weights minus those sent if it is
+    ``"difference"``; ``sent`` is what the task was sent with; ``staleness`` counts the model versions made since. ``share`` is the client's share of all
     tasks as known when this one was sent, and ``divisor`` what the weight of the update is divided
     by, fixed then (see `Weighting`). ``round`` counts the completions before this one, ``progress``
     is the fraction of the run that is over (0 where its end is not known). Of a task that was
@@ -75,10 +101,11 @@ class Rule(Protocol):
     """What the replay and the deployment need of a rule.
 
     ``name`` is what configuration calls it, ``sends`` what a client returns, ``policy`` the
-    dispatch policy it is meant for. A client that sends a difference takes ``local_steps`` steps
-    at ``local_learning_rate`` (``None``: the learning rate of the run), each pulled towards the
-    weights sent by ``proximal`` times the distance; ``local_steps`` is also how many service times
-    a task takes.
+    dispatch policy it is meant for. A client takes ``local_steps`` steps at
+    ``local_learning_rate`` (``None``: the learning rate of the run), each pulled towards the
+    weights sent by ``proximal`` times the distance, and returns what `sent_back` makes of them;
+    where it sends a gradient and takes one step, that gradient. ``local_steps`` is also how many
+    service times a task takes.
 
     A rule may also have a ``weighting`` (`Weighting`), from which the divisors of arrivals are
     made, ``memory(clients, dimension)``, the numbers it keeps beyond the weights, and

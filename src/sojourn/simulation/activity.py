@@ -1,9 +1,10 @@
-"""How long clients computed, received and sent in a simulated run, and what energy that took."""
+"""How long clients computed, received and sent in a simulated run, what energy and bytes that took."""
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from sojourn.checks import check_number
 from sojourn.dispatch import Idle, NeverQueue, Routed, Shuffled, Synchronous
 from sojourn.energy import POWERS
 from sojourn.errors import InvalidInput
@@ -72,6 +73,29 @@ def energy_used(schedule: Schedule, *, server_power: float = 0.0) -> FloatArray:
     clients = active + idle * (schedule.duration - spent[:, 0])
     at_server = 0.0 if schedule.spent is None else float(schedule.spent[-1])
     return np.append(clients, server_power * at_server)
+
+
+def bytes_moved(schedule: Schedule, model_bytes: float) -> FloatArray:
+    """Bytes that each client received and sent over the run, shape ``(n, 2)``.
+
+    Every task sends a model of ``model_bytes`` down, also those still under way, and every completed
+    one an update of the same size up. Cost: O(rounds).
+
+    >>> from sojourn.network import Fleet, Network
+    >>> from sojourn.simulation.simulate import simulate
+    >>> network = Network(Fleet([1.0, 2.0]), [0.5, 0.5], 2)
+    >>> bytes_moved(simulate(network, rounds=100, seed=2), 10.0).sum(axis=0).tolist()
+    [1020.0, 1000.0]
+    """
+    size = check_number("model_bytes", model_bytes, above=0.0)
+    scenario, n = schedule.scenario, schedule.network.size
+    loses = scenario.offline == "lose" and scenario.has_calendar(schedule.network)
+    if loses or not tells_time_spent(scenario):
+        how = "clients that go away lose tasks" if loses else "the policy may stop tasks"
+        raise InvalidInput(f"{how}, and a schedule does not tell how many were sent in vain")
+    sent = np.bincount(schedule.client, minlength=n)
+    received = sent + np.bincount(schedule.pending_client, minlength=n)
+    return size * np.stack([received, sent], axis=1).astype(np.float64)
 
 
 @njit(cache=True, nogil=True)

@@ -1,4 +1,4 @@
-"""What the runs of all kernels draw and count alike: targets, turns, rounds in pieces."""
+"""What the runs of all kernels draw and count alike: targets, rounds in pieces."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.dispatch import intervals
 from sojourn.network import Network
-from sojourn.simulation import events
 from sojourn.simulation.alias import alias_table, routed_clients
 from sojourn.simulation.streams import Stream
 from sojourn.types import FloatArray, IntArray
@@ -21,17 +19,6 @@ def until_full(size: int, further: Callable[[int], tuple[int, bool]]) -> tuple[i
         more, ended = further(written)
         written += more
     return written, ended
-
-
-def no_turns() -> events.Turns:
-    """For policies without turns."""
-    return events.Turns(np.zeros(0), np.zeros(0, dtype=np.int64))
-
-
-def turns(network: Network) -> events.Turns:
-    """Whose turn it is under `NeverQueue`, before any task is sent."""
-    apart = network.fleet.expand(intervals(network.fleet, network.concurrency))
-    return events.Turns(apart, np.zeros(network.size, dtype=np.int64))
 
 
 def routed_stream(network: Network, random: np.random.Generator) -> "Stream[np.uint32]":

@@ -20,7 +20,8 @@ class Estimates:
     probability of one client of class b (paper, Theorem 3.1: :math:`\\mathrm{Cov}[X_i, X_j]/p_j`); it
     is None unless the policy is routed. With links and server, ``mean_tasks`` counts a client's
     tasks wherever they are: :math:`E[D_i]`. ``energy`` is the clients' energy per round over whole
-    replicates, warm-up included; None if the fleet tells no powers.
+    replicates, warm-up included; None if the fleet tells no powers. ``completed`` are the tasks that
+    one client of each class completes per unit of time, ``(k,)``.
     """
 
     network: Network
@@ -32,6 +33,7 @@ class Estimates:
     staleness: Estimate
     gradient: Estimate | None
     energy: Estimate | None = None
+    completed: Estimate | None = None
 
     def __repr__(self) -> str:
         return f"Estimates({self.replicates} replicates, throughput {self.throughput})"

@@ -12,6 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sojourn.simulation.queues import Queues
+from sojourn.simulation.turns import Turns, furthest_behind
 from sojourn.types import FloatArray, IntArray
 
 ROUTED, NEVER_QUEUE, IDLE, SYNCHRONOUS = 0, 1, 2, 3
@@ -41,16 +42,6 @@ class Times(NamedTuple):
     used: IntArray
     filled: IntArray
     least: int
-
-
-class Turns(NamedTuple):
-    """Whose turn it is under NEVER_QUEUE: tasks of client i are due ``interval[i]`` apart.
-
-    The first is due after half an interval; ``sent[i]`` have been sent.
-    """
-
-    interval: FloatArray
-    sent: IntArray
 
 
 def empty_heap(room: int) -> Heap:
@@ -153,7 +144,6 @@ def advance(
             cursor[0] += 1
         elif policy == NEVER_QUEUE:
             client = furthest_behind(pool, state[2], turns, finisher)
-            turns.sent[client] += 1
         else:
             pool[state[2]] = finisher
             chosen = np.int64(choices[_index(cursor[1])] * (state[2] + 1))
@@ -228,34 +218,6 @@ def short_of(times: Times, client: int) -> bool:
     """Whether the stream of ``client`` has to be refilled before the next round."""
     row = _index(times.row[_index(client)])
     return bool(times.filled[row] - times.used[row] < times.least)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def furthest_behind(pool: NDArray[np.uint32], size: int, turns: Turns, finisher: int) -> int:
-    """Whose turn it is among the idle clients and ``finisher``, who takes the other's place."""
-    if size == 0 or _earlier(turns, finisher, pool[0]):
-        return finisher
-    chosen = pool[0]
-    parent = 0
-    while True:
-        child = 2 * parent + 1
-        if child >= size:
-            break
-        if child + 1 < size and _earlier(turns, pool[child + 1], pool[child]):
-            child += 1
-        if _earlier(turns, finisher, pool[child]):
-            break
-        pool[parent] = pool[child]
-        parent = child
-    pool[parent] = finisher
-    return int(chosen)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _earlier(turns: Turns, a: int, b: int) -> bool:
-    due_a = (turns.sent[a] + 0.5) * turns.interval[a]
-    due_b = (turns.sent[b] + 0.5) * turns.interval[b]
-    return bool(due_a < due_b or (due_a == due_b and a < b))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

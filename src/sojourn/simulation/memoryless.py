@@ -1,4 +1,4 @@
-"""The compiled kernel for exponential service and routed dispatch.
+"""The compiled kernel for exponential service, routed dispatch and never-queue.
 
 Exponential service forgets, so no clock per client is needed: the next client to finish is drawn
 among the busy ones in proportion to their rates. Busy clients are kept in buckets of rates within a
@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sojourn.simulation.queues import Queues
+from sojourn.simulation.turns import Turns, furthest_behind
 from sojourn.types import FloatArray, IntArray
 
 _index = np.uint64
@@ -79,6 +80,10 @@ def advance(
     picks: FloatArray,
     gaps: FloatArray,
     targets: NDArray[np.uint32],
+    in_turn: bool,
+    pool: NDArray[np.uint32],
+    idle_clients: int,
+    turns: Turns,
     cursor: IntArray,
     now: float,
     limit: float,
@@ -91,6 +96,8 @@ def advance(
 
     ``picks`` are uniform numbers that draw finishers, ``gaps`` unit exponential times and ``targets``
     the routed clients; ``cursor`` says how many of picks (and gaps) and of targets have been used.
+    With ``in_turn`` (never-queue) the client whose turn it is among the first ``idle_clients`` of
+    ``pool`` and the finisher gets the task.
     ``done`` rounds were completed before. Returns the rounds written, the clock, and whether it has
     passed ``limit``.
     """
@@ -142,8 +149,11 @@ def advance(
         members[_index(start[b] + vacated)] = members[_index(start[b] + in_bucket - 1)]
         size[b] = in_bucket - (1 if emptied else 0)
 
-        client = targets[_index(routed)]
-        routed += 1
+        if in_turn:
+            client = np.uint32(furthest_behind(pool, idle_clients, turns, finisher))
+        else:
+            client = targets[_index(routed)]
+            routed += 1
         sent[slot] = done + written
         following[slot] = nobody
         first = ends[client, head]

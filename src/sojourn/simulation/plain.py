@@ -35,6 +35,7 @@ class PlainRun:
         self.concurrency = policy.in_flight(network)
         self.routing: FloatArray = network.client_routing
         self.rates: FloatArray = network.fleet.expand(network.fleet.service_rates) / scenario.work
+        self.client_weights = network.fleet.expand(network.fleet.relative_weights)
         self.now = 0.0
         self._policy = policy
         self._units = Units(

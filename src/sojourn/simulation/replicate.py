@@ -159,6 +159,7 @@ def _pool(network: Network, summaries: list[_Summary], *, powered: bool) -> Esti
         staleness=Estimate.ratio(present, share),
         gradient=gradient,
         energy=Estimate.from_samples(np.array([s.energy for s in summaries])) if powered else None,
+        completed=Estimate.ratio(share * rounds[:, None] / network.fleet.counts, time[:, None]),
     )
 
 

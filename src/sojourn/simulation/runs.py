@@ -9,13 +9,14 @@ from sojourn.dispatch import Idle, NeverQueue, Policy, Routed, Shuffled, Synchro
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
 from sojourn.simulation import events, memoryless
-from sojourn.simulation.draws import no_turns, routed_stream, shuffled_stream, turns, until_full
+from sojourn.simulation.draws import routed_stream, shuffled_stream, until_full
 from sojourn.simulation.plain import PlainRun
 from sojourn.simulation.queues import empty_queues, in_flight
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.starts import first_clients
 from sojourn.simulation.stationruns import StationRun
 from sojourn.simulation.streams import BLOCK, Seed, Stream, generators
+from sojourn.simulation.turns import begin, no_turns, turns
 from sojourn.simulation.units import Units
 from sojourn.types import FloatArray, IntArray
 
@@ -62,7 +63,7 @@ def start_run(network: Network, scenario: Scenario, *, seed: Seed) -> Run:
                 "mean_up and mean_down, hours and drift"
             )
         return StationRun(network, scenario, seed, code=_COMPILED[policy])
-    if policy is Routed and scenario.is_exponential and not scenario.paired:
+    if policy in (Routed, NeverQueue) and scenario.is_exponential and not scenario.paired:
         return _MemorylessRun(network, scenario, seed)
     if policy in _COMPILED:
         return _EventRun(network, scenario, seed)
@@ -73,14 +74,19 @@ class _MemorylessRun:
     def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
         starting, service, dispatch, picking = generators(seed, 4)
         rates = network.fleet.expand(network.fleet.service_rates) / scenario.work
-        self._queues = empty_queues(network.size, network.concurrency)
+        n, m = network.size, scenario.policy.in_flight(network)
+        self._queues = empty_queues(n, m)
         self._busy = memoryless.buckets(rates)
         self._now = 0.0
         self._picks = Stream(picking.random)
         self._gaps = Stream(service.standard_exponential)
         self._targets = routed_stream(network, dispatch)
-        first = first_clients(network, scenario.start, network.concurrency, starting)
+        self._in_turn = isinstance(scenario.policy, NeverQueue)
+        self._turns = turns(network) if self._in_turn else no_turns()
+        self._pool = np.arange(n, dtype=np.uint32)
+        first = first_clients(network, scenario.start, m, starting)
         memoryless.place(self._queues, self._busy, first)
+        self._idle = begin(self._turns, self._pool, first) if self._in_turn else 0
 
     def advance(
         self,
@@ -100,6 +106,10 @@ class _MemorylessRun:
                 self._picks.values,
                 self._gaps.values,
                 self._targets.values,
+                self._in_turn,
+                self._pool,
+                self._idle,
+                self._turns,
                 cursor,
                 self._now,
                 limit,
@@ -155,12 +165,7 @@ class _EventRun:
 
     def _place(self, clients: IntArray) -> None:
         events.place(self._queues, self._heap, self._units.times, clients)
-        idle = np.setdiff1d(self._pool, clients.astype(np.uint32))
-        if self._turns.interval.size:
-            np.add.at(self._turns.sent, clients, 1)
-            idle = idle[np.argsort(self._turns.interval[idle], kind="stable")]  # a heap, sorted
-        self._pool[: idle.size] = idle
-        self._heap.state[2] = idle.size
+        self._heap.state[2] = begin(self._turns, self._pool, clients)
 
     def advance(
         self,

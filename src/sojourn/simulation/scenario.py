@@ -157,7 +157,7 @@ class Scenario:
             **{k: law_to_table(v) for k, v in stations.items() if v != Law("exponential")},
             **({} if self.offline == "wait" else {"offline": self.offline}),
             **({} if self.hours is None else {"hours": asdict(self.hours)}),
-            **({} if self.drift is None else {"drift": self.drift.steps}),
+            **({} if self.drift is None else {"drift": [list(x) for x in self.drift.steps]}),
         }
 
     @classmethod

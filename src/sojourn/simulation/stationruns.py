@@ -7,11 +7,12 @@ from sojourn.dispatch import NeverQueue, Shuffled, Synchronous
 from sojourn.laws import ServiceLaw
 from sojourn.network import Network
 from sojourn.simulation import events, journeys, stations
-from sojourn.simulation.draws import no_turns, routed_stream, shuffled_stream, turns, until_full
+from sojourn.simulation.draws import routed_stream, shuffled_stream, until_full
 from sojourn.simulation.queues import empty_queues
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.starts import first_journeys
 from sojourn.simulation.streams import BLOCK, Seed, Stream, generators, substreams
+from sojourn.simulation.turns import begin, no_turns, turns
 from sojourn.simulation.units import DOWNLINK, SERVER, UPLINK, Units
 from sojourn.types import FloatArray, IntArray
 
@@ -51,12 +52,7 @@ class StationRun:
             self._units.refill()
             state = self._queues, self._journeys, self._calendar, self._heap, self._units.times
             placed = stations.place(*state, clients, stages, placed)
-        idle = np.setdiff1d(self._pool, clients.astype(np.uint32))
-        if self._turns.interval.size:
-            np.add.at(self._turns.sent, clients, 1)
-            idle = idle[np.argsort(self._turns.interval[idle], kind="stable")]  # a heap, sorted
-        self._pool[: idle.size] = idle
-        self._heap.state[2] = idle.size
+        self._heap.state[2] = begin(self._turns, self._pool, clients)
 
     def advance(
         self,

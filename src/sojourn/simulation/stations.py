@@ -17,8 +17,6 @@ from sojourn.simulation.events import (
     SYNCHRONOUS,
     Heap,
     Times,
-    Turns,
-    furthest_behind,
     pop,
 )
 from sojourn.simulation.journeys import (
@@ -35,6 +33,7 @@ from sojourn.simulation.journeys import (
     work_on,
 )
 from sojourn.simulation.queues import Queues
+from sojourn.simulation.turns import Turns, furthest_behind
 from sojourn.types import FloatArray, IntArray
 
 
@@ -184,7 +183,6 @@ def _next_client(
         cursor[0] += 1
     elif policy == NEVER_QUEUE:
         target = furthest_behind(pool, idle, turns, client)
-        turns.sent[target] += 1
     else:
         pool[idle] = client
         chosen = np.int64(choices[cursor[1]] * (idle + 1))

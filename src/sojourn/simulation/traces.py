@@ -83,12 +83,12 @@ def trace_factors(fleet: Fleet, laws: Sequence[Trace]) -> FloatArray:
 
 
 def trace_fleet(fleet: Fleet, laws: Sequence[Trace]) -> Fleet:
-    """The fleet at the speeds in the trace: a service rate of one over the mean duration.
+    """The fleet at the speeds in the trace, a service rate of one over the mean duration; else as it is.
 
-    >>> trace_fleet(Fleet([1.0]), [Trace([4.0, 6.0])]).service_rates.tolist()
+    >>> trace_fleet(Fleet([1.0], uplink=[0.5]), [Trace([4.0, 6.0])]).service_rates.tolist()
     [0.2]
     """
-    return Fleet(1.0 / _means(fleet, laws), fleet.counts, fleet.names)
+    return fleet.with_rates(1.0 / _means(fleet, laws))
 
 
 def _means(fleet: Fleet, laws: Sequence[Trace]) -> FloatArray:

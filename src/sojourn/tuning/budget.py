@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from sojourn.errors import InvalidInput
 from sojourn.simulation.schedule import Schedule
 from sojourn.train.experiment.cells import ONE_AT_A_TIME, using_threads
@@ -15,21 +17,33 @@ from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.replay import MOST_TOGETHER, Lockstep
-from sojourn.tuning.pilots import group_key, schedule_for, validation_problem
-from sojourn.tuning.race import LEAST_FINALISTS, LEAST_SEEDS, expected_cost
+from sojourn.tuning.pilots import evaluated_parts, group_key, schedule_for, validation_problem
+from sojourn.tuning.race import (
+    LEAST_FINALISTS,
+    LEAST_SEEDS,
+    REPEATED,
+    RUNGS,
+    expected_cost,
+    expected_runs,
+)
 from sojourn.tuning.setting import Setting
 
 TRIAL_GRADIENTS = 96
+TRIAL_EVALUATIONS = 3
 FEWEST_RATES = 4
-OVERHEAD = 1.3
-"""Evaluations, schedules and learning rates added beyond an edge, in proportion."""
+OVERHEAD = 1.2
+"""Schedules and learning rates added beyond an edge, in proportion."""
 
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Seconds per gradient: alone, and in lockstep by group; gradients of a whole run by group."""
+    """Seconds per gradient: alone, and in lockstep by group; gradients of a whole run by group.
+
+    ``evaluation`` is the seconds that judging weights on the held-out samples takes.
+    """
 
     solo: float
+    evaluation: float
     together: Mapping[Any, float]
     runs: Mapping[Any, float]
 
@@ -62,7 +76,18 @@ def measure(setting: Setting) -> Costs:
             runs_of = partial(_seconds, strategy, schedule, problem, rate, seed)
             together[key] = runs_of(min(number, MOST_TOGETHER), batched)
             solo = solo or runs_of(1, False)
-    return Costs(solo, together, runs)
+    with ONE_AT_A_TIME, using_threads(experiment.threads):
+        evaluation = _seconds_to_judge(problem)
+    return Costs(solo, evaluation, together, runs)
+
+
+def _seconds_to_judge(problem: Problem) -> float:
+    weights = problem.initial_weights()
+    problem.measures(weights)
+    begin = time.thread_time()
+    for _ in range(TRIAL_EVALUATIONS):
+        problem.measures(weights)
+    return (time.thread_time() - begin) / TRIAL_EVALUATIONS
 
 
 def _seconds(
@@ -95,7 +120,7 @@ def planned_seconds(setting: Setting, costs: Costs, width: int) -> float:
     strategies = setting.experiment.strategies
     entered = setting.candidates
     share = expected_cost(len(entered), len(setting.rates)) / max(1, len(entered))
-    race = 0.0
+    race = costs.evaluation * _evaluations(setting)
     for candidate in entered:
         key = group_key(strategies[candidate.strategy])
         race += share * costs.runs[key] * costs.together[key]
@@ -103,6 +128,14 @@ def planned_seconds(setting: Setting, costs: Costs, width: int) -> float:
     each = [costs.runs[group_key(strategies[i])] for i in setting.rates]
     confirm = LEAST_SEEDS * finalists * costs.solo * sum(each) / max(1, len(each))
     return OVERHEAD * (race + confirm) / width
+
+
+def _evaluations(setting: Setting) -> float:
+    """About how many evaluations a race takes."""
+    parts = evaluated_parts(setting.criterion)
+    rows = np.diff([0, *np.searchsorted(parts, RUNGS, side="right")])
+    runs = expected_runs(len(setting.candidates), len(setting.rates))
+    return float(np.dot(runs, rows)) + sum(REPEATED) * parts.size
 
 
 def fitted(setting: Setting, costs: Costs, budget: float | None, width: int) -> tuple[Setting, str]:

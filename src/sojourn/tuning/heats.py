@@ -195,7 +195,7 @@ class Heats:
         width = self.engine.width
         pieces = [group[i::width] for group in groups.values() for i in range(width)]
         return [
-            Pilot(self.setting.experiment, tuple(piece), seed, fraction)
+            Pilot(self.setting.experiment, self.setting.criterion, tuple(piece), seed, fraction)
             for piece in pieces
             if piece
         ]

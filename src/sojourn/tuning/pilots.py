@@ -25,13 +25,16 @@ from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.replay import Lockstep
 from sojourn.train.replay.state import Position
-from sojourn.tuning.race import Candidate
+from sojourn.tuning.criteria import Criterion
+from sojourn.tuning.race import RUNGS, SPREAD_OF_SCORE, Candidate
 from sojourn.types import FloatArray
 
 VALIDATION = 0.25
 """The fraction of the training samples on which pilots are judged."""
 POINTS = 64
-"""Evaluations of a whole run, at times common to all candidates, dense at the beginning."""
+"""Evaluations of a whole run where its course counts: at times common to all, dense at the beginning."""
+LAST_POINTS = 5
+"""Evaluations before every rung where only the final loss counts."""
 _VALIDATION_SEED = 0x56414C
 MOST_HELD_OUT = 2000
 """Samples: beyond that an evaluation costs more than it tells."""
@@ -39,9 +42,13 @@ MOST_HELD_OUT = 2000
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """Work for one process: candidates of one schedule and seed, and how far to take them."""
+    """Work for one process: candidates of one schedule and seed, and how far to take them.
+
+    Runs are evaluated where ``criterion`` looks.
+    """
 
     experiment: Experiment
+    criterion: Criterion
     candidates: tuple[Candidate, ...]
     seed: int
     fraction: float
@@ -77,7 +84,7 @@ def advance(pilot: Pilot, positions: Sequence[Position | None]) -> Advanced:
             experiment, experiment.strategies[pilot.candidates[0].strategy], pilot.seed
         )
         together = stacks_well(problem)
-        runs = [_run(experiment, c, problem, schedule, pilot.seed) for c in pilot.candidates]
+        runs = [_run(pilot, c, problem, schedule) for c in pilot.candidates]
         places = [
             run.beginning(together) if position is None else position
             for run, position in zip(runs, positions, strict=True)
@@ -176,26 +183,39 @@ def rounds_until(experiment: Experiment, schedule: Schedule, fraction: float) ->
     return int(np.searchsorted(schedule.time, until, side="right"))
 
 
-def _run(
-    experiment: Experiment, candidate: Candidate, problem: Problem, schedule: Schedule, seed: int
-) -> Replay:
+def _run(pilot: Pilot, candidate: Candidate, problem: Problem, schedule: Schedule) -> Replay:
+    experiment = pilot.experiment
     strategy = experiment.strategies[candidate.strategy]
     run = Replay(
         schedule,
         problem,
         strategy.rule,
         learning_rate=candidate.learning_rate,
-        seed=seed,
+        seed=pilot.seed,
         client_weights=client_weights_of(experiment, problem),
     )
-    run.evaluate(at=evaluation_times(experiment, schedule))
+    run.evaluate(at=evaluation_times(experiment, schedule, pilot.criterion))
     return run
 
 
-def evaluation_times(experiment: Experiment, schedule: Schedule) -> FloatArray:
-    """When runs are evaluated: as squares, since learning is fast at first and slow at the end."""
-    parts = (np.arange(POINTS + 1) / POINTS) ** 2
+def evaluation_times(
+    experiment: Experiment, schedule: Schedule, criterion: Criterion
+) -> FloatArray:
+    """When runs are evaluated, from the beginning to the horizon."""
+    parts = evaluated_parts(criterion)
     if experiment.rounds is None:
         return np.asarray(parts * horizon_of(experiment, schedule))
     rounds = np.unique(np.ceil(parts * experiment.rounds).astype(int))
     return np.asarray(np.concatenate([[0.0], schedule.time])[rounds])
+
+
+def evaluated_parts(criterion: Criterion) -> FloatArray:
+    """At which fractions of the horizon: where scores are read, at the beginning first of all.
+
+    A final loss is read before the rungs alone. Where the course of a run counts, at squares, since
+    learning is fast at first and slow at the end.
+    """
+    if criterion.kind != "final":
+        return np.asarray((np.arange(POINTS + 1) / POINTS) ** 2)
+    last = np.linspace(1.0 - SPREAD_OF_SCORE, 1.0, LAST_POINTS)
+    return np.unique([0.0, *np.outer(RUNGS, last).ravel()])

@@ -128,25 +128,32 @@ def at_edge(scores: Scores, rates: Mapping[int, Sequence[float]]) -> dict[int, s
     return found
 
 
-def expected_cost(entered: int, strategies: int) -> float:
-    """About how many whole runs a race among ``entered`` candidates costs.
+def expected_runs(entered: int, strategies: int) -> tuple[float, ...]:
+    """About how many of ``entered`` candidates run to each rung, on the first pilot seed.
 
     Half of the leaders are taken to be among the rates that every strategy keeps.
+
+    >>> [round(number) for number in expected_runs(96, 12)]
+    [96, 29, 16, 6]
+    """
+    alive = [float(entered)]
+    for rung, kept in enumerate(KEPT):
+        final = rung == len(KEPT) - 1
+        best = max(LEAST_FINALISTS if final else 1, math.ceil(kept * entered))
+        each = strategies * RATES_OF_EACH[rung]
+        alive.append(min(alive[-1], 2 * best if final else best / 2 + each))
+    return tuple(alive)
+
+
+def expected_cost(entered: int, strategies: int) -> float:
+    """About how many whole runs a race among ``entered`` candidates costs.
 
     >>> round(expected_cost(96, 12) / 96, 2)
     0.33
     """
-    cost, before = 0.0, 0.0
-    alive = float(entered)
-    for rung, fraction in enumerate(RUNGS):
-        cost += alive * (fraction - before)
-        before = fraction
-        if rung < len(KEPT):
-            each = strategies * RATES_OF_EACH[rung]
-            final = rung == len(KEPT) - 1
-            best = max(LEAST_FINALISTS if final else 1, math.ceil(KEPT[rung] * entered))
-            alive = min(alive, 2 * best if final else best / 2 + each)
-    return cost + sum(REPEATED)
+    steps = (after - before for before, after in zip((0.0, *RUNGS), RUNGS, strict=False))
+    runs = expected_runs(entered, strategies)
+    return sum(alive * step for alive, step in zip(runs, steps, strict=True)) + sum(REPEATED)
 
 
 def cautious(scores: Sequence[float]) -> float:

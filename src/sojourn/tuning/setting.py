@@ -135,6 +135,7 @@ def planned_routings(experiment: Experiment, problem: Problem, seed: int) -> dic
         learning_rate=smallest,
         seed=seed,
         client_weights=client_weights_of(experiment, problem),
+        weighted_fleet=experiment.client_weights == "fleet",
     ).constants
     start = Network(fleet, square_root_routing(fleet), fleet.size)
     rounds = experiment.rounds or analyze(start).throughput * float(experiment.time or 0.0)
@@ -154,12 +155,14 @@ def pilot_seed_of(seeds: Sequence[int]) -> int:
 
 
 def weight_square(strategy: Strategy) -> float:
-    r"""The mean square weight of an update, :math:`\kappa = \sum_i s_i w_i^2`; 1 where unknown."""
+    r"""The mean square weight of an update, :math:`\kappa = \sum_i s_i w_i^2`; 1 at least."""
     weighting = getattr(strategy.rule, "weighting", Weighting())
     shares = strategy.scenario.policy.shares(strategy.network)
     if shares is None or not isinstance(weighting, Weighting):
         return 1.0
-    return float(np.sum(shares / weighting.divisors(shares) ** 2))
+    fleet = strategy.network.fleet
+    worth = fleet.expand(fleet.relative_weights**2)
+    return max(1.0, float(np.sum(worth * shares / weighting.divisors(shares) ** 2)))
 
 
 def _rates(strategy: Strategy, given: Any, bend: float, where: str) -> tuple[float, ...]:

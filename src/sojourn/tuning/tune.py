@@ -189,7 +189,11 @@ def _confirm(
     budget: float | None,
     costs: Costs,
 ) -> tuple[tuple[Confirmed, ...], tuple[str, ...]]:
-    """Seeds are added until the pick is told from the runner-up, or enough is enough."""
+    """Seeds are added until the race's winner is told from its runners-up, or enough is enough.
+
+    Of the finalists, which pilots hardly tell apart, the one that does best here is the pick; which of
+    them it is not told from is said with it.
+    """
     experiment = dataclasses.replace(
         setting.experiment,
         strategies=tuple(
@@ -219,8 +223,7 @@ def _confirm(
             break
         number += 1
     best = rows[: len(verdicts) + 1]
-    better = [row for row, v in zip(best[1:], verdicts, strict=True) if v is not None and v > 0]
-    pick = min(better, key=lambda row: row.score.mean) if better else best[0]
+    pick = min(best, key=lambda row: row.score.mean)
     tied = [
         row.name
         for row in best

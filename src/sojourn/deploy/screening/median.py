@@ -5,6 +5,9 @@ its group has sent since the last step; when no place is empty the model moves b
 median of the places, times the number of updates that went into them, and the buffer is emptied. As
 long as fewer than half of the places have a hostile client, every coordinate of the step is between
 those of honest places. BASGD (Yang and Li 2021). It holds ``places`` vectors as long as the model.
+
+Nobody can stop the model by not answering: once the buffer has had four updates for every place, one
+in five places may be empty, and the median is that of the others.
 """
 
 from collections.abc import Mapping
@@ -17,6 +20,11 @@ from numpy.typing import NDArray
 from sojourn.checks import check_whole
 from sojourn.deploy.screening.base import Gradient, Screen, Submission, Verdict
 from sojourn.types import IntArray
+
+PATIENCE = 4
+"""Updates for every place, on average, that empty places are waited for."""
+MAY_BE_EMPTY = 5
+"""One place in so many."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +61,12 @@ class MedianGuard:
             self.sums = self.sums.astype(given.update.dtype)
         self.sums[place] += given.update * given.update.dtype.type(given.weight)
         self.counts[place] += 1
-        if not self.counts.all():
+        filled = np.flatnonzero(self.counts)
+        missing = self.counts.size - filled.size
+        waits = self.counts.sum() < PATIENCE * self.counts.size
+        if missing and (waits or missing > self.counts.size // MAY_BE_EMPTY):
             return Verdict("keep")
-        means = self.sums / self.counts[:, np.newaxis].astype(self.sums.dtype)
+        means = self.sums[filled] / self.counts[filled, np.newaxis].astype(self.sums.dtype)
         step = np.median(means, axis=0) * self.sums.dtype.type(self.counts.sum())
         # The rule multiplies by the weight of the last client's update, which is in the means.
         step /= step.dtype.type(given.weight)

@@ -46,7 +46,7 @@
     busy = true;
     const asked = JSON.parse(JSON.stringify(state)), begun = performance.now();
     try {
-      latest = await ask("view", { ...asked, width: Math.max(600, Math.min(1200, $("timeline").clientWidth)) });
+      latest = await ask("view", { ...asked, width: Math.max(300, Math.min(1200, $("timeline").clientWidth)) });
       draw(latest);
       document.body.dataset.answered = String(Math.round(performance.now() - begun));
       complain("problem", null);
@@ -168,7 +168,7 @@
       state.goal === "time-to-accuracy" ? tile("time to the target", now.time_to_target === null ? "not known" : shown(now.time_to_target), now.time_to_target === null ? "out of reach, or not routed" : "by the bound, at its best learning rate") : null,
     ].filter(Boolean);
     $("tiles").replaceChildren(...tiles);
-    $("strip").textContent = `${shown(now.throughput)} updates per time · noise ${shown(now.noise_rate)} (${shown(now.noise_over_floor)} × floor)`;
+    $("strip").textContent = `${shown(now.throughput)} updates per unit of time · noise ${shown(now.noise_rate)} (${shown(now.noise_over_floor)} × floor)`;
     drawMap(view.map);
     drawClasses(view.classes);
     $("timeline").innerHTML = view.timeline.svg;
@@ -245,20 +245,29 @@
     keepInAddress();
     compare();
   });
+  let comparing = 0;
   async function compare() {
+    const turn = (comparing += 1), listed = JSON.stringify(pins);
     let rows;
     try { rows = await ask("compare", { settings: [state, ...pins] }); } catch (error) { return; }
+    if (turn !== comparing) return; /* asked again since */
     const head = ["settings", "updates per unit of time", "noise rate", "times the floor", "worst staleness, rounds", "a task takes, units of time", "stable η up to", "tried: accuracy", ""];
     const tried = (words) => { const found = tries.filter((t) => t.words === words && t.end === "finished"); return found.length ? percent(found[found.length - 1].accuracy, 1) : "–"; };
-    $("compared").replaceChildren(
+    const texts = (row, k) => [k ? row.words : `now: ${row.words}`, shown(row.throughput), shown(row.noise_rate), shown(row.noise_over_floor), shown(row.worst_staleness), shown(row.mean_staleness_time), shown(row.stable_rate), tried(row.words)];
+    const table = $("compared");
+    if (table.dataset.listed === listed) { /* the same buttons: one that is made anew under the pointer loses its click */
+      rows.forEach((row, k) => texts(row, k).forEach((text, j) => { table.tBodies[0].rows[k].cells[j].textContent = text; }));
+      return;
+    }
+    table.replaceChildren(
       element("thead", {}, element("tr", {}, head.map((text, k) => element("th", { scope: "col", class: k ? "n" : null }, text)))),
       element("tbody", {}, rows.map((row, k) => element("tr", { class: k ? null : "now" },
-        element("td", {}, k ? row.words : `now: ${row.words}`),
-        [shown(row.throughput), shown(row.noise_rate), shown(row.noise_over_floor), shown(row.worst_staleness), shown(row.mean_staleness_time), shown(row.stable_rate), tried(row.words)].map((text) => element("td", { class: "n" }, text)),
+        texts(row, k).map((text, j) => element("td", { class: j ? "n" : null }, text)),
         element("td", {}, k ? [
           element("button", { type: "button", onclick: () => { state = JSON.parse(JSON.stringify(pins[k - 1])); show(); changed(); } }, "Go there"), " ",
           element("button", { type: "button", "aria-label": `Unpin ${row.words}`, onclick: () => { pins.splice(k - 1, 1); keepInAddress(); compare(); } }, "Unpin")] : null)))));
-    $("compared").dataset.rows = rows.length;
+    table.dataset.listed = listed;
+    table.dataset.rows = rows.length;
   }
 
   /* ---- tries ---- */
@@ -293,9 +302,19 @@
         words: `Test ${metric} over time of ${drawn.length} tries`,
       });
     }
-    $("tries").replaceChildren(...tries.map((t) => {
+    const howOf = (t) => {
       const at = t.rows.length ? `${percent(t.accuracy, 1)}, loss ${shown(t.loss)}` : "starting";
-      const how = t.end === null ? `${at}, ${t.rounds ? percent(t.done / t.rounds) + " done" : ""}` : t.end === "failed" ? t.error : `${at}, ${t.end}`;
+      return t.end === null ? (t.rounds ? `${at}, ${percent(t.done / t.rounds)} done` : at) : t.end === "failed" ? t.error : `${at}, ${t.end}`;
+    };
+    /* Buttons stay while a try runs: one that is made anew under the pointer loses its click. */
+    const listed = JSON.stringify(tries.map((t) => [t.number, t.end]));
+    if ($("tries").dataset.listed === listed) {
+      tries.forEach((t, k) => { $("tries").children[k].querySelector(".how").textContent = howOf(t); });
+      return;
+    }
+    $("tries").dataset.listed = listed;
+    $("tries").replaceChildren(...tries.map((t) => {
+      const how = howOf(t);
       return element("li", { "data-end": t.end || "running" }, sample(ink(t)), element("span", { class: "what" }, `try ${t.number}: ${t.words}, ${HELD[t.partition]}`), element("span", { class: "how" }, how),
         element("button", { type: "button", "aria-label": `${t.end === null ? "Stop" : "Remove"} try ${t.number}`, onclick: async () => { await ask("stop", { number: t.number }); poll(); } }, t.end === null ? "Stop" : "Remove"));
     }));

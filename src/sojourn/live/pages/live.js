@@ -26,7 +26,7 @@ function shown(value, digits) {
   if (size >= 1e5 || size < 1e-4) return value.toExponential((digits || 3) - 1).replace("e+", "e");
   return value.toLocaleString("en", { maximumSignificantDigits: digits || 3, useGrouping: size >= 1e4 });
 }
-const percent = (value, digits) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits || 0)} %`);
+const percent = (value, digits) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits || 0)}%`);
 
 function element(tag, attributes, ...children) {
   const svg = ["svg", "g", "path", "rect", "circle", "text", "title", "line"].includes(tag);
@@ -72,10 +72,12 @@ function ticks(low, high, most) {
   return found;
 }
 
-/* Curves over a common axis. series: {name, x, y, ink, faint}; their numbers are drawn as they came. */
+/* Curves over a common axis. series: {name, x, y, ink, faint, label, bare}; their numbers are drawn as they came.
+   A label stands at the end of its curve with the last number, or bare in the middle of the ends of its group. */
 function curves(where, { series, xLabel, yLabel, high, low, xHigh, asPercent, words }) {
   const width = Math.max(300, where.clientWidth || 600), narrow = width < 520, tall = narrow ? 240 : 290;
-  const left = 50, right = narrow ? 14 : 150, top = 12, bottom = 42;
+  const said = series.filter((one) => one.label).map((one) => one.label.length + (one.bare ? 0 : 7));
+  const left = 50, right = narrow ? 14 : Math.min(0.4 * width, 24 + 7.6 * Math.max(8, ...said)), top = 26, bottom = 42;
   const all = series.flatMap((one) => one.y.filter((y) => y !== null));
   const x1 = xHigh || Math.max(1e-12, ...series.flatMap((one) => one.x));
   const y0 = low !== undefined ? low : Math.min(0, ...all), y1 = high !== undefined ? high : Math.max(1e-12, ...all) * 1.04;
@@ -84,7 +86,7 @@ function curves(where, { series, xLabel, yLabel, high, low, xHigh, asPercent, wo
   const svg = element("svg", { class: "chart", viewBox: `0 0 ${width} ${tall}`, role: "img", "aria-label": words || yLabel });
   for (const y of ticks(y0, y1, 5)) {
     svg.append(element("path", { class: "grid", d: `M${left} ${py(y)}H${width - right}` }),
-      element("text", { x: left - 7, y: py(y) + 4, "text-anchor": "end" }, asPercent ? `${Math.round(100 * y)} %` : shown(y)));
+      element("text", { x: left - 7, y: py(y) + 4, "text-anchor": "end" }, asPercent ? `${Math.round(100 * y)}%` : shown(y)));
   }
   for (const x of ticks(0, x1, narrow ? 4 : 7)) svg.append(element("text", { x: px(x), y: tall - bottom + 17, "text-anchor": "middle" }, shown(x)));
   svg.append(element("text", { x: (left + width - right) / 2, y: tall - 6, "text-anchor": "middle" }, xLabel));
@@ -98,13 +100,16 @@ function curves(where, { series, xLabel, yLabel, high, low, xHigh, asPercent, wo
     const [x, y] = points[points.length - 1];
     const text = asPercent ? percent(y, 1) : shown(y);
     svg.append(element("circle", { class: "dot", cx: px(x), cy: py(y), r: one.faint ? 2.5 : 3.6, style }, element("title", {}, `${one.name}: ${text} at ${shown(x)}`)));
-    if (!one.faint) ends.push({ y: py(y), x: px(x), text: `${one.label || one.name} ${text}`, style });
+    if (one.label) {
+      const own = one.bare ? series.filter((other) => other.group === one.group).map((other) => py(other.y[other.y.length - 1])) : [py(y)];
+      ends.push({ y: own.reduce((a, b) => a + b) / own.length, text: one.bare ? one.label : `${one.label} ${text}` });
+    }
   }
   if (!narrow) {
     ends.sort((a, b) => a.y - b.y);
     ends.forEach((end, k) => { end.at = k ? Math.max(end.y, ends[k - 1].at + 15) : end.y; });
-    for (const end of ends) svg.append(element("text", { x: width - right + 8, y: end.at + 4, class: "strong" }, end.text.length > 22 ? end.text.slice(0, 21) + "…" : end.text));
+    for (const end of ends) svg.append(element("text", { x: width - right + 8, y: end.at + 4, class: "strong" }, end.text));
   }
-  svg.append(element("text", { x: left, y: top - 2, class: "ylabel" }, yLabel));
+  svg.append(element("text", { x: 2, y: 12, class: "ylabel" }, yLabel));
   where.replaceChildren(svg);
 }

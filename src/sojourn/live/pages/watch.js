@@ -39,7 +39,7 @@
       (now.kind === "deploy" && now.strategies.length < 2 ? [] : now.strategies).map((s) => [element("span", {}, sample(s.ink), s.name), `${s.ended} of ${s.runs} begun`, s.value, shown(s.staleness)]));
     const race = now.race || { rungs: [], rows: [] };
     $("race-hint").textContent = now.race ? `the best learning rate of every strategy; a rung is a fraction of the horizon, a score the smaller the better, – where it did not go on; ${race.ran.join(", ")} candidates ran` : "";
-    table("race", ["strategy", "learning rate", ...race.rungs.map((f) => `to ${shown(f)} of the horizon`)], race.rows.map((r) => [r.name, shown(r.learning_rate), ...r.scores.map((s) => shown(s))]));
+    table("race", ["strategy", "learning rate", ...race.rungs.map((f) => (f < 1 ? `to 1/${shown(1 / f)} of the horizon` : "to the end"))], race.rows.map((r) => [r.name, shown(r.learning_rate), ...r.scores.map((s) => shown(s))]));
     const planned = now.clients.some((c) => c.planned !== null);
     table("clients", ["client", "status", "queue", "updates used", "refused", "speed", ...(planned ? ["planned", "of plan"] : []), "staleness", "theory"],
       now.clients.map((c) => [c.name, element("span", {}, element("i", { class: `dotted ${c.status === "alive" ? "on" : "off"}` }), c.status), c.waiting, c.used, c.refused, shown(c.rate),
@@ -55,12 +55,12 @@
     const going = found.runs.some((run) => !run.ended);
     const share = value && found.percent;
     $("curves-hint").textContent = `${found.runs.length} run${found.runs.length === 1 ? "" : "s"}${going && found.runs.length > 1 ? "; those that are under way are drawn strong" : ""}`;
-    const firsts = new Set();
+    const firsts = new Set(found.runs.map((run) => run.strategy));
     curves($("curves"), {
       series: found.runs.map((run, k) => {
-        const alone = !found.runs.slice(k + 1).some((other) => other.strategy === run.strategy);
-        firsts.add(run.strategy);
-        return { name: run.name, label: run.strategy, x: run.time, y: value ? run.value : run.loss, ink: run.ink, faint: going ? run.ended : !alone };
+        const last = !found.runs.slice(k + 1).some((other) => other.strategy === run.strategy);
+        const alone = found.runs.filter((other) => other.strategy === run.strategy).length === 1;
+        return { name: run.name, group: run.strategy, label: last ? run.strategy : null, bare: !alone, x: run.time, y: value ? run.value : run.loss, ink: run.ink, faint: going ? run.ended : !alone };
       }),
       xLabel: real ? "time (seconds)" : "time (virtual units)", yLabel: value ? found.measure : "test loss", asPercent: share, low: 0, high: share ? 1 : undefined,
       words: `${value ? found.measure : "Test loss"} over time of ${found.runs.length} runs of ${[...firsts].join(", ")}`,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,18 +72,22 @@ def calibrate(
     learning_rate: float,
     seed: int,
     client_weights: ArrayLike | None = None,
+    weighted_fleet: bool = False,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Calibration:
     """Measure at the first weights, train a little, measure again.
 
     The warm-up takes 5 passes over the clients, one step at ``learning_rate`` each. Cost: about
     20 gradients per client, and the Hessian-vector products of `smoothness`. ``client_weights`` say
-    how much every client's loss counts, as in ``replay``.
+    how much every client's loss counts, as in ``replay``; where the theory that the constants are
+    for knows them, too, from the fleet's column ``weight``, say ``weighted_fleet``: then L, sigma
+    and M are of the clients' own losses, and otherwise of their losses times n w_i.
     """
     weights = problem.initial_weights()
     scales = _scales(problem, client_weights)
     progress("at the first weights")
-    initial = measure(problem, weights, seed=seed, client_weights=scales)
+    weighing: dict[str, Any] = {"client_weights": scales, "weighted_fleet": weighted_fleet}
+    initial = measure(problem, weights, seed=seed, **weighing)
     progress("warm-up")
     number = 2 * PAIRS
     for step in range(WARM_UP_PASSES):
@@ -94,21 +99,27 @@ def calibrate(
             f"the warm-up diverged at learning rate {learning_rate:g}. Give a smaller one."
         )
     progress("after the warm-up")
-    warm = measure(problem, weights, seed=seed, client_weights=scales)
+    warm = measure(problem, weights, seed=seed, **weighing)
     return Calibration(initial, warm, WARM_UP_PASSES * problem.clients)
 
 
 def measure(
-    problem: Problem, weights: Tensor, *, seed: int, client_weights: ArrayLike | None = None
+    problem: Problem,
+    weights: Tensor,
+    *,
+    seed: int,
+    client_weights: ArrayLike | None = None,
+    weighted_fleet: bool = False,
 ) -> Measurement:
-    """All constants at one point."""
+    """All constants at one point; arguments as in `calibrate`."""
     scales = _scales(problem, client_weights)
     variance, variance_error, dissimilarity, dissimilarity_error = gradient_moments(
-        problem, weights, seed=seed, client_weights=scales
+        problem, weights, seed=seed, client_weights=scales, weighted_fleet=weighted_fleet
     )
+    own = None if weighted_fleet else scales
     return Measurement(
         loss=train_loss(problem, weights, client_weights=scales),
-        smoothness=smoothness(problem, weights, seed=seed, client_weights=scales),
+        smoothness=smoothness(problem, weights, seed=seed, client_weights=own),
         gradient_variance=variance,
         gradient_variance_error=variance_error,
         dissimilarity=dissimilarity,
@@ -145,6 +156,7 @@ def gradient_moments(
     seed: int,
     pairs: int = PAIRS,
     client_weights: ArrayLike | None = None,
+    weighted_fleet: bool = False,
 ) -> tuple[float, float, float, float]:
     r"""Unbiased :math:`\sigma^2` and :math:`M^2`, each followed by its standard error over pairs.
 
@@ -153,20 +165,23 @@ def gradient_moments(
         \hat M^2 = \frac1n \sum_i \langle g_i - \bar g,\; g_i' - \bar g' \rangle
 
     where :math:`g_i, g_i'` are gradients on two independent batches of the size that tasks use:
-    their noise cancels in the product, so it is not taken for a difference between clients.
+    their noise cancels in the product, so it is not taken for a difference between clients. With
+    ``client_weights`` gradients are times :math:`n w_i`; with ``weighted_fleet`` only in the means.
     """
     scales = torch.from_numpy(_scales(problem, client_weights))[:, None]
+    within, own = (scales, 1.0) if weighted_fleet else (1.0, scales)
     variances, products = [], []
     for pair in range(pairs):
         first, second = (
             torch.stack(
                 [problem.gradient(weights, i, 2 * pair + k, seed) for i in range(problem.clients)]
             ).double()
-            * scales
+            * own
             for k in (0, 1)
         )
         variances.append(float((first - second).square().sum(1).mean()) / 2)
-        centred = (first - first.mean(0)) * (second - second.mean(0))
+        means = [(within * gradients).mean(0) for gradients in (first, second)]
+        centred = (first - means[0]) * (second - means[1])
         products.append(float(centred.sum(1).mean()))
     error = math.sqrt(pairs)
     return (

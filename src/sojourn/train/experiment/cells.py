@@ -4,13 +4,14 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidInput
 from sojourn.history import History
@@ -118,8 +119,10 @@ def run_cell(
     return history if experiment.keep_weights else dataclasses.replace(history, weights=None)
 
 
-def client_weights_of(experiment: Experiment, problem: Problem) -> Sequence[int] | None:
-    """How much clients count: their numbers of samples, or ``None`` where all count the same."""
+def client_weights_of(experiment: Experiment, problem: Problem) -> ArrayLike | None:
+    """How much clients count: as their samples or the fleet say; ``None`` where all do the same."""
+    if experiment.client_weights == "fleet":
+        return experiment.fleet.expand(experiment.fleet.relative_weights)
     return problem.train_sizes if experiment.client_weights == "size" else None
 
 

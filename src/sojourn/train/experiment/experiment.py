@@ -14,6 +14,7 @@ from sojourn.inputs import is_built_in, read_fleet
 from sojourn.network import Fleet
 from sojourn.runfolder import FLEET
 from sojourn.simulation.starts import start_name
+from sojourn.simulation.surroundings import Surroundings
 from sojourn.sources import Sources, sources_of
 from sojourn.train.data.partition import parse_partition
 from sojourn.train.data.sets import DATASETS
@@ -23,7 +24,7 @@ from sojourn.train.experiment.strategy import Strategy, read_strategies, said, s
 FIRST_PILOT_SEED = 1_000_000
 TARGETS = (0.5, 0.8)
 """Accuracies whose times are told where nobody asks for others."""
-CLIENT_WEIGHTS = ("equal", "size")
+CLIENT_WEIGHTS = ("equal", "size", "fleet")
 _NO_MATTER = (
     *("fleet", "data-dir", "threads", "checkpoint-seconds", "problem-digest", "keep-weights"),
 )
@@ -42,7 +43,9 @@ class Experiment:
     and ``model`` name what is built in. Runs last ``rounds`` rounds or ``time`` units of time.
     ``targets`` and ``stop_at`` are values of the primary measure of the problem, by default
     accuracies; without ``targets`` the times to 50 and 80 % accuracy are told. ``client_weights``
-    is ``"equal"`` or ``"size"``: whether clients count the same, or as their samples do.
+    is ``"equal"``, ``"size"`` or ``"fleet"``: whether clients count the same, as their samples do, or
+    as the fleet's column ``weight`` says, which is the default where there is one. ``around``
+    is what all strategies meet: hours, drifting speeds, the server's rate.
     In the folder of an experiment ``threads``, ``batched``, ``channels_last`` and ``problem_digest``
     are written down as they were found when it was begun.
 
@@ -66,6 +69,7 @@ class Experiment:
     batch_size: int = 32
     start: str = "spread"
     paired: bool = False
+    around: Surroundings = field(default_factory=Surroundings)
     targets: tuple[float, ...] | None = None
     stop_at: float | None = None
     evaluate_every: int | None = None
@@ -112,6 +116,7 @@ class Experiment:
             "rounds": self.rounds,
             "start": self.start,
             "paired": self.paired or None,
+            **self.around.to_table(),
             "seeds": list(self.seeds),
             "pilot-seeds": len(self.pilot_seeds) or None,
             "targets": None if self.targets is None else list(self.targets),
@@ -135,6 +140,7 @@ class Experiment:
             table.pop(key, None)
         table["service rates"] = self.fleet.service_rates.tolist()
         table["counts"] = self.fleet.counts.tolist()
+        table |= {name: column.tolist() for name, column in self.fleet.columns.items()}
         for entry, strategy in zip(table["strategy"], self.strategies, strict=True):
             entry["routing"] = strategy.network.routing.tolist()
         table["extensions"] = sources_of(_modules(self.strategies), self.folder).codes()
@@ -156,10 +162,12 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
     fleet_name = table.take("fleet", str)
     fleet = said(table.where, read_fleet, fleet_name, folder)
     values = _scalars(table)
+    values["client_weights"] = _client_weights(table, fleet)
     seeds = _seeds(table)
     pilots = _count(table, "pilot-seeds", 1, most=MOST_SEEDS)
     data_dir = table.take("data-dir", str, default=None)
-    common = {"start": values["start"], "paired": values["paired"]}
+    around = Surroundings.take(table, fleet, folder)
+    common = {"start": values["start"], "paired": values["paired"], "around": around}
     strategies = read_strategies(table, fleet, folder, common)
     table.close()
     candidates = {len(strategy.learning_rates) for strategy in strategies}
@@ -180,6 +188,7 @@ def experiment_from_table(table: Table, folder: Path) -> Experiment:
         data_dir=None if data_dir is None else str((folder / data_dir).resolve()),
         folder=folder.resolve(),
         extensions=sources_of(modules, folder),
+        around=around,
         **values,
     )
 
@@ -225,7 +234,6 @@ def _scalars(table: Table) -> dict[str, Any]:
         "targets": _targets(table, accuracies=problem is None),
         "stop_at": _target(table, "stop-at", accuracies=problem is None),
         "refine": table.take("refine", bool, default=True),
-        "client_weights": _client_weights(table),
         "keep_weights": table.take("keep-weights", bool, default=False),
         "evaluate_every": _count(table, "evaluate-every", None),
         "batched": table.take("batched", bool, default=None),
@@ -259,10 +267,21 @@ def _checked_target(table: Table, key: str, target: Any, accuracies: bool) -> fl
     return float(target)
 
 
-def _client_weights(table: Table) -> str:
-    given: str = table.take("client-weights", str, default="equal")
+def _client_weights(table: Table, fleet: Fleet) -> str:
+    weighted = fleet.weight is not None
+    given: str = table.take("client-weights", str, default="fleet" if weighted else "equal")
     if given not in CLIENT_WEIGHTS:
         raise InvalidFile(f"{table.where}: {UnknownName('client weights', given, CLIENT_WEIGHTS)}")
+    if weighted and given != "fleet":
+        raise InvalidFile(
+            f"{table.where}: client-weights = \"{given}\", but the fleet has a column 'weight', which "
+            "its theory goes by. Leave out client-weights, or take the column out of the fleet."
+        )
+    if given == "fleet" and not weighted:
+        raise InvalidFile(
+            f"{table.where}: client-weights = \"fleet\", but the fleet has no column 'weight' that says "
+            'how much each client counts. Add it, or write "size" to count samples.'
+        )
     return given
 
 

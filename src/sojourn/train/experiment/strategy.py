@@ -59,7 +59,8 @@ def read_strategies(
 ) -> tuple[Strategy, ...]:
     """All strategies in an experiment's table, which also holds what they have in common.
 
-    ``common`` is what the experiment says of every scenario: ``start`` and ``paired``.
+    ``common`` is what the experiment says of every scenario: ``start``, ``paired`` and ``around``,
+    the `Surroundings`.
     """
     defaults = {
         "concurrency": table.take("concurrency", int, default=None),
@@ -120,6 +121,7 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
         default_name = routing if isinstance(routing, str) else "given routing"
         concurrency = defaults["concurrency"] if concurrency is None else concurrency
         network = said(where, _routed, routing, fleet)
+    network = defaults["around"].around(network)
     if concurrency is not None:
         network = said(where, partial(replace, network, concurrency=concurrency))
     name = table.take("name", str, default=default_name)
@@ -178,6 +180,7 @@ def _scenario(
         start=defaults["start"],
         work=rule.local_steps,
         paired=defaults["paired"],
+        **defaults["around"].parts,
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sojourn.rules import Rule
+from sojourn.rules import Rule, one_gradient, sent_back
 from sojourn.train.replay.passes import altered
 from sojourn.train.replay.problem import Loss, Problem, local_step
 
@@ -244,14 +244,14 @@ class PlainTasks:
     def results(self, tasks: Sequence[Task], copies: int = 1) -> Iterator[Result]:
         problem, rule, seed = self._problem, self._rule, self._seed
         for client, ordinal, sent, rate in tasks:
-            if rule.sends == "gradient":
+            if one_gradient(rule):
                 yield problem.loss_and_array(sent, client, ordinal, seed)
             else:
                 steps, pull = rule.local_steps, rule.proximal
-                loss, update = problem.loss_and_difference(
+                loss, difference = problem.loss_and_difference(
                     sent, client, ordinal, seed, steps, rate, proximal=pull
                 )
-                yield loss, update.numpy()
+                yield loss, sent_back(rule, difference, rate).numpy()
 
 
 class BatchedTasks:
@@ -269,7 +269,7 @@ class BatchedTasks:
 
     def results(self, tasks: Sequence[Task], copies: int = 1) -> Iterator[Result]:
         sent = torch.from_numpy(np.stack([task.sent for task in tasks]))
-        if self._rule.sends == "gradient":
+        if one_gradient(self._rule):
             losses, updates = self._step(tasks[::copies], sent, 0)
         else:
             losses, updates = self._descend(tasks, sent, copies)
@@ -282,7 +282,7 @@ class BatchedTasks:
             losses, gradients = self._step(tasks[::copies], local, step)
             local = local_step(local, sent, gradients, rates, self._rule.proximal)
             total += losses
-        return total / self._rule.local_steps, local - sent
+        return total / self._rule.local_steps, sent_back(self._rule, local - sent, rates)
 
     def _step(self, tasks: Sequence[Task], weights: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """``weights`` may have several rows for each of ``tasks``, next to one another."""

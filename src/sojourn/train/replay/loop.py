@@ -73,6 +73,9 @@ class Replay:
         self._shares, self._divisors = shares_and_divisors(schedule, rule)
         self._cut = frozenset(() if schedule.cut is None else schedule.cut.tolist())
         self._hears_of_cuts = bool(getattr(rule, "hears_of_cuts", False))
+        fleet = schedule.network.fleet
+        if client_weights is None and fleet.weight is not None:
+            client_weights = fleet.expand(fleet.relative_weights)
         self._client_weights = (
             None
             if client_weights is None
@@ -225,6 +228,7 @@ class Replay:
         needed = (self._last_uses[start + 1 : end + 1] >= 0).tolist()
         shares = self._shares[start:end].tolist()
         divisors = self._divisors[start:end].tolist()
+        progress = self._progress(start, end)
         sent = [position.live[d] for d in sent_at]
         rule, rows, live, state = self.rule, position.rows, position.live, position.state
         options: dict[str, Any] = {
@@ -252,7 +256,7 @@ class Replay:
                 share=shares[i],
                 divisor=divisors[i],
                 round=done - 1,
-                progress=self._progress(done - 1),
+                progress=progress[i],
                 cut=cut,
             )
             used = not cut or self._hears_of_cuts
@@ -277,12 +281,13 @@ class Replay:
                 kept = Between(state.weights, done, state.version, rows.sums)
                 position.between.append(kept)
 
-    def _progress(self, done: int) -> float:
-        """The fraction of the run that is over after ``done`` rounds, in time if that was given."""
+    def _progress(self, start: int, end: int) -> list[float]:
+        """The fraction of the run that is over before each round, in time if that was given."""
         horizon = self.schedule.horizon
         if horizon is None:
-            return done / self._rounds
-        return min(1.0, float(self.schedule.time[done]) / horizon)
+            return [done / self._rounds for done in range(start, end)]
+        fractions: list[float] = np.minimum(1.0, self.schedule.time[start:end] / horizon).tolist()
+        return fractions
 
     def _evaluate(self, position: Position) -> None:
         """Close the rows of this round: those between the last and this one first, if it leaps."""

@@ -59,7 +59,8 @@ def replay(
     primary measure leaps to a new best (see `Leaps`), so that the time to a target hardly depends
     on where rows were asked for. ``stop_at`` ends the run at the first row that reaches this value
     of the primary measure. ``client_weights`` say how much every client's loss counts,
-    on any scale, such as ``problem.train_sizes``; by default all count the same.
+    on any scale, such as ``problem.train_sizes``; by default as the fleet's ``weight`` says, and without
+    one all count the same.
 
     ``batched`` computes independent gradients together (``True``), one by one (``False``), or
     whichever is faster on the first runs (``None``): the same up to rounding, and the choice is
@@ -161,8 +162,8 @@ MOST_TOGETHER = 64
 class Lockstep:
     """Members that advance together, each with a position of its own.
 
-    They must share schedule, problem and seed, and their rules what clients send: a gradient, or
-    the difference after equally many local steps with the same pull. Results equal those of solo
+    They must share schedule, problem and seed, and their rules what clients send: a gradient or a
+    difference, after equally many local steps with the same pull; local rates may differ. Results equal those of solo
     runs up to rounding, and to the bit where gradients are computed one by one.
     """
 
