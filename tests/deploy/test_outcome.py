@@ -120,6 +120,15 @@ def test_durations_and_speeds_are_those_of_the_simulator(
         assert abs(z) < 4, client
 
 
+def test_an_average_of_versions_is_delivered(tmp_path: Path) -> None:
+    config = {"rule.name": "async-sgd", "rule.server.name": "plain", "rule.server.average": 0.5}
+    deployment = Deployment(tmp_path, updates=20, **config)
+    deployment.run_and_finish()
+    state = deployment.dispatcher.state
+    np.testing.assert_array_equal(np.load(tmp_path / "weights.npy"), state.model)
+    assert not np.array_equal(state.model, state.weights)
+
+
 def test_a_run_that_cannot_be_predicted_is_finished_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,39 @@ def test_fedasync_through_an_optimiser_is_the_same_mixture():
     np.testing.assert_allclose(weights(still), weights(plain), rtol=1e-14)
 
 
+def test_the_model_is_an_average_of_versions():
+    # versions 0, 2, 2, -1; f = .5: shares 1, 1 (of 1/(.5 k)), 2/3, 1/2
+    arrivals = [{"update": u} for u in (2.0, -4.0, 0.0, 6.0)]
+    rule, state = AsyncSGD(server=Plain(average=0.5)), None
+    models = []
+    for number in range(len(arrivals) + 1):
+        _, state = run(rule, [1.0], arrivals[:number])
+        models.append(state.model.tolist()[0])
+    assert state.weights.tolist() == [-1.0], "tasks go out with the weights themselves"
+    assert models == pytest.approx([1.0, 0.0, 2.0, 2.0, 0.5])
+
+
+def test_all_versions_alike_are_their_mean():
+    found, state = path(Momentum(beta=0.5, average=1.0), 2.0, 2.0, 0.0, 1.0, 0.0)
+    assert state.model.tolist() == pytest.approx([np.mean(found)])
+    assert state.arrays["velocity"].tolist() == [-0.4375], "and the optimiser is as it was"
+
+
+def test_an_average_is_single_precision_where_the_weights_are():
+    rule = AsyncSGD(server=Adam(average=0.1))
+    state = rule.begin(np.ones(3, dtype=np.float32), 2)
+    assert state.model is state.weights
+    assert state.arrays["averaged_weights"].dtype == np.float32
+    assert rule.memory(2, 3) == 9
+
+
+def test_a_model_is_not_changed_by_what_follows():
+    _, state = path(Plain(average=0.2), 2.0, 2.0)
+    model = state.model
+    state.arrays["averaged_weights"][:] = 7.0
+    assert model.tolist() != [7.0]
+
+
 TABLE = {
     "name": "async-sgd",
     "debias": 0.5,
@@ -154,6 +187,8 @@ def test_optimisers_are_read_from_tables_and_written_back():
         ({"name": "adam", "beta": 0.5}, InvalidFile, "rule: server: unknown key 'beta'"),
         ({"name": "momentum", "beta": 1.0}, InvalidInput, "beta must be"),
         ({"name": "plain", "clip": 0.0}, InvalidInput, "clip must be above 0"),
+        ({"name": "plain", "average": 1.5}, InvalidInput, "average must be"),
+        ({"name": "plain", "average": 0}, InvalidInput, "average must be above 0"),
         ({"name": "plain", "schedule": "cosin"}, UnknownName, "did you mean 'cosine'"),
         ({"name": "plain", "schedule": {"name": "steps", "at": [2]}}, InvalidInput, "at must be"),
         ({"name": "plain", "schedule": {"name": "steps", "at": 2}}, InvalidFile, "must be a list"),

@@ -24,7 +24,7 @@ from sojourn.testing import check_rule_conforms
 from sojourn.testing.rules import check_states
 
 SERVERS = [
-    Momentum(nesterov=True, schedule=Cosine()),
+    Momentum(nesterov=True, schedule=Cosine(), average=0.3),
     Adam(amsgrad=True, clip=0.5),
     Plain(weight_decay=0.1, schedule=Steps()),
 ]

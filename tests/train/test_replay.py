@@ -17,6 +17,7 @@ from sojourn.rules import (
     FedBuff,
     GeneralizedAsyncSGD,
     MinibatchSGD,
+    Plain,
     Ringmaster,
     ServerState,
 )
@@ -74,6 +75,25 @@ def test_every_row_is_the_model_of_its_round():
     assert math.isnan(history.staleness[0])
     assert math.isnan(history.train_loss[0])
     assert history.gradients.tolist() == history.updates.tolist() == history.round.tolist()
+
+
+def test_an_average_of_versions_is_evaluated_and_delivered_but_not_sent():
+    problem, schedule = small_problem(dtype=torch.float64), small_schedule(routing=ROUTING)
+    history = replay(
+        schedule,
+        problem,
+        GeneralizedAsyncSGD(server=Plain(average=1.0)),
+        learning_rate=0.05,
+        seed=9,
+        batched=False,
+        evaluate_every=60,
+    )
+    literal = literal_weights(problem, schedule, seed=9, dtype=torch.float64)
+    versions = torch.stack([torch.as_tensor(w) for w in literal])
+    np.testing.assert_allclose(history.weights, versions[1:].mean(dim=0).numpy(), rtol=1e-10)
+    for row, done in enumerate(history.round):
+        mean = versions[1 : done + 1].mean(dim=0) if done else versions[0]
+        assert history.test_loss[row] == pytest.approx(problem.evaluate(mean)[0], rel=1e-10)
 
 
 def test_versions_are_kept_no_longer_than_tasks_in_flight_need_them(monkeypatch):

@@ -158,7 +158,7 @@ class Journal:
             "gradients": work * self.dispatcher.rule.local_steps,
             "updates": state.version,
         }
-        weights = state.weights
+        weights = state.model
 
         def work_out() -> dict[str, float | int]:
             loss, accuracy, metrics = measured(self.problem, weights)

@@ -123,6 +123,6 @@ def write_outcome(
     )
     written.write_history(histories)
     written.write_summary(summarize(problem_name, entries, origin))
-    written.write_weights(dispatcher.state.weights)
+    written.write_weights(dispatcher.state.model)
     if isinstance(problem, Problem):
-        written.write_state(problem.state_arrays(dispatcher.state.weights))
+        written.write_state(problem.state_arrays(dispatcher.state.model))

@@ -109,7 +109,7 @@ class BuiltInRule(Knobs, ABC):
 
     def _all_vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
         own = self.vectors(clients, dimension)
-        return {**own, **dict.fromkeys(self.server.vectors(), (dimension,))}
+        return {**own, **dict.fromkeys(self.server.all_vectors(), (dimension,))}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

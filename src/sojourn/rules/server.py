@@ -16,7 +16,7 @@ from sojourn.checks import check_number
 from sojourn.errors import InvalidInput
 from sojourn.knobs import Knobs
 from sojourn.rules.schedules import Constant, RateSchedule
-from sojourn.rules.state import Arrival, Number, ServerState
+from sojourn.rules.state import AVERAGE, Arrival, Number, ServerState
 from sojourn.types import Vector
 
 
@@ -39,12 +39,22 @@ class Server(Knobs, ABC):
     ``clip`` shortens :math:`u` to that norm; ``weight_decay`` :math:`\lambda` multiplies the weights
     by :math:`1 - \text{rate}\,\rho\,\lambda` at every move (decoupled, as in AdamW), and
     ``schedule`` gives :math:`\rho`, by which the learning rate is multiplied.
+
+    With ``average`` :math:`f` the model that is evaluated and delivered is a mean over about the last
+    fraction f of the versions, whichever version that is, while tasks go out with the weights themselves:
+
+    .. math:: \bar w \leftarrow \bar w + \min\bigl(1, \tfrac1{f k}\bigr)(w_k - \bar w)
+
+    so that version j counts in proportion to :math:`j^{1/f-1}`; with f = 1 all count alike (Polyak and
+    Juditsky 1992; Shamir and Zhang 2013). The noise of single steps averages out, at one vector of
+    memory, so that larger steps can be taken.
     """
 
     name: ClassVar[str]
     clip: float | None = None
     weight_decay: float = 0.0
     schedule: RateSchedule = field(default_factory=Constant)
+    average: float | None = None
 
     def __post_init__(self) -> None:
         if self.clip is not None:
@@ -52,9 +62,15 @@ class Server(Knobs, ABC):
         check_number("weight_decay", self.weight_decay, least=0.0)
         if not callable(getattr(self.schedule, "factor", None)):
             raise InvalidInput(f"schedule must be one, such as Cosine(); it is {self.schedule!r}")
+        if self.average is not None:
+            check_number("average", self.average, above=0.0, most=1.0)
+
+    def all_vectors(self) -> tuple[str, ...]:
+        """The names of the vectors it keeps, each as long as the weights."""
+        return self.vectors() if self.average is None else (*self.vectors(), AVERAGE)
 
     def vectors(self) -> tuple[str, ...]:
-        """The names of the vectors it keeps, each as long as the weights."""
+        """Those of the optimiser itself."""
         return ()
 
     def numbers(self) -> dict[str, Number]:
@@ -71,7 +87,11 @@ class Server(Knobs, ABC):
         weights = state.weights
         if self.weight_decay:
             weights = float(1.0 - move.rate * factor * self.weight_decay) * weights
-        return self._moved(state, weights, move, factor)
+        after = self._moved(state, weights, move, factor)
+        if self.average is not None:
+            average = after.arrays[AVERAGE]
+            average += min(1.0, 1.0 / (self.average * after.version)) * (after.weights - average)
+        return after
 
     @abstractmethod
     def _moved(self, state: ServerState, weights: Vector, move: Move, factor: float) -> ServerState:

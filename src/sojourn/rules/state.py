@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from sojourn.types import Vector
 
+AVERAGE = "averaged_weights"
+"""The array of a state that holds an average of versions, where the rule keeps one."""
 NEVER_QUEUE = "never-queue"
 """The policy of rules that keep every client busy with one task."""
 
@@ -87,6 +89,15 @@ class ServerState:
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     numbers: Mapping[str, Number] = field(default_factory=dict)
 
+    @property
+    def model(self) -> Vector:
+        """What is evaluated and delivered: the average of versions where one is kept, or the weights.
+
+        Tasks are sent with ``weights`` all the same.
+        """
+        average = self.arrays.get(AVERAGE)
+        return self.weights if average is None or not self.version else average.copy()
+
     def updated(self, weights: Vector, **numbers: Number) -> "ServerState":
         """The next version, with ``numbers`` changed."""
         changed = {**self.numbers, **numbers} if numbers else self.numbers
@@ -108,7 +119,8 @@ class Rule(Protocol):
     service times a task takes.
 
     A rule may also have a ``weighting`` (`Weighting`), from which the divisors of arrivals are
-    made, ``memory(clients, dimension)``, the numbers it keeps beyond the weights, and
+    made; a state with an array ``averaged_weights``, which is then the model that is evaluated and
+    delivered (`ServerState.model`); ``memory(clients, dimension)``, the numbers it keeps beyond the weights, and
     ``hears_of_cuts``: true if `apply` is to be called for tasks that were cut short.
     """
 

@@ -130,7 +130,7 @@ class Replay:
             metrics=position.rows.metrics,
             primary=measure_of(self.problem),
             diverged_at=position.diverged_at,
-            weights=position.state.weights,
+            weights=position.state.model,
             provenance=origin,
         )
 
@@ -278,7 +278,7 @@ class Replay:
                 if position.over:
                     return
             elif self._leaps is not None and done in self._leaps.rounds:
-                kept = Between(state.weights, done, state.version, rows.sums)
+                kept = Between(state.model, done, state.version, rows.sums)
                 position.between.append(kept)
 
     def _progress(self, start: int, end: int) -> list[float]:
@@ -292,7 +292,7 @@ class Replay:
     def _evaluate(self, position: Position) -> None:
         """Close the rows of this round: those between the last and this one first, if it leaps."""
         done, rows, before = position.round, position.rows, Sums()
-        found = self.problem.measures(position.state.weights)
+        found = self.problem.measures(position.state.model)
         if not math.isfinite(found.loss):
             position.diverged_at = done
             return
