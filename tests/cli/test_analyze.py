@@ -39,6 +39,14 @@ def test_never_queue_is_at_the_floor(run):
     assert "a task spends 37 units of time with a client" in words
 
 
+def test_it_says_when_clients_count_by_weight(run, tmp_path):
+    (tmp_path / "fleet.csv").write_text("service_rate,weight\n1,3\n2,1\n")
+    for fleet, said in (("fleet.csv", True), ("three-clusters", False)):
+        words = " ".join(run("analyze", fleet, "--concurrency", "2").out.split())
+        assert "with a client, mean over clients" in words
+        assert (", each by its weight" in words) is said
+
+
 def test_json_of_a_policy_equals_the_library(run):
     arguments = ("--concurrency", "40", "--policy", "never-queue", "--json")
     printed = json.loads(run("analyze", "three-clusters", *arguments).out)

@@ -163,6 +163,7 @@ def _steady_state(network: Network, policy: Policy) -> dict[str, Any]:
         "throughput": analysis.throughput,
         "mean_staleness": policy.in_flight(network) - 1,
         "mean_staleness_time": analysis.mean_staleness_time,
+        "weighted": fleet.weight is not None,
         "noise_rate": analysis.noise_rate,
         "noise_floor": noise_floor(fleet, network.concurrency),
         **stations,
@@ -233,6 +234,7 @@ def _show(result: dict[str, Any], console: Console) -> None:
     console.print(
         f"noise rate {printed(result['noise_rate'])}, {least}; a task spends "
         f"{printed(result['mean_staleness_time'])} units of time with a client, mean over clients"
+        + (", each by its weight" if result["weighted"] else "")
     )
     if "server" in result:
         server = result["server"]
