@@ -70,15 +70,15 @@ def test_the_next_smaller_rate_goes_on_beside_the_best():
 def test_baselines_keep_more_rates_so_that_they_are_tuned_as_well():
     scores = {Candidate(s, 0.1 * (r + 1)): s + r for s in range(9) for r in range(8)}
     left = survivors(scores, 0, entered=72, baselines=(8,))
-    assert [c.learning_rate for c in left if c.strategy == 8] == [0.1 * (r + 1) for r in range(4)]
+    assert [c.learning_rate for c in left if c.strategy == 8] == [0.1 * (r + 1) for r in range(3)]
     assert sum(c.strategy == 7 for c in left) == 2
 
 
 def test_of_rates_that_tie_the_smallest_is_picked():
-    rung = Rung(1.0, {Candidate(0, 0.1): 1.04, Candidate(0, 0.2): 1.0, Candidate(1, 0.1): 1.03})
+    rung = Rung(1.0, {Candidate(0, 0.1): 1.015, Candidate(0, 0.2): 1.0, Candidate(1, 0.1): 1.01})
     race = Race([rung], {0: (0.1, 0.2), 1: (0.1,)})
     assert race.podium() == [Candidate(1, 0.1), Candidate(0, 0.1)]
-    rung.scores[Candidate(0, 0.1)] = 1.06
+    rung.scores[Candidate(0, 0.1)] = 1.03
     assert race.podium()[0] == Candidate(0, 0.2)
 
 
@@ -137,10 +137,10 @@ def test_rates_are_extended_beyond_the_edge_where_the_best_lies():
     assert extended((0.1, 0.2), "below") == (0.05, 0.025)
 
 
-@pytest.mark.parametrize("strategies", [13, 15])
-def test_a_race_is_planned_for_little_more_than_a_third_of_the_grid(strategies):
+@pytest.mark.parametrize("strategies", [13, 16])
+def test_a_race_is_planned_for_less_than_a_third_of_the_grid(strategies):
     entered = 8 * strategies
-    assert expected_cost(entered, strategies) <= 0.38 * entered
+    assert expected_cost(entered, strategies) <= 0.33 * entered
 
 
 def test_a_final_loss_is_averaged_over_the_end_in_logarithms():

@@ -14,8 +14,12 @@ def grid(
 ) -> tuple[float, ...]:
     """``number`` learning rates for ``rule``, a factor of two apart, around its stable step.
 
-    Momentum multiplies a step by 1/(1 - beta) in the long run, and Adam's steps have a size of their
-    own, whatever the curvature.
+    Momentum multiplies a step by 1/(1 - beta) in the long run, a gradient of several local steps is
+    their sum, and Adam's steps have a size of their own, whatever the curvature.
+
+    >>> from sojourn.rules import AsyncSGD
+    >>> [grid(AsyncSGD(local_steps=k), 1.0, tasks=1, weight_square=1.0, number=3) for k in (1, 4)]
+    [(1.0, 2.0, 4.0), (0.25, 0.5, 1.0)]
     """
     server = getattr(rule, "server", None)
     kind = getattr(server, "name", "plain")
@@ -23,6 +27,8 @@ def grid(
         centre = 5e-3
     else:
         centre = largest_stable_step(tasks, weight_square) / max(curvature, 1e-12)
+        if rule.sends == "gradient":
+            centre /= rule.local_steps
         if kind == "momentum":
             centre *= 1.0 - float(getattr(server, "beta", 0.9))
     below = round(STEPS_BELOW / (STEPS_BELOW + STEPS_ABOVE) * (number - 1))

@@ -10,8 +10,11 @@ from sojourn.rules.memory import check_memory
 from sojourn.types import Vector
 
 CAP = 5.0
-MOMENTUM = {"name": "momentum", "beta": 0.9}
-ADAPTIVE = {"name": "adam", "beta1": 0.0, "beta2": 0.99}
+AVERAGE = 0.2
+"""The last fraction of the versions whose mean is delivered: noise averages out, and steps can be larger."""
+AVERAGED = {"name": "plain", "average": AVERAGE}
+MOMENTUM = {"name": "momentum", "beta": 0.9, "average": AVERAGE}
+ADAPTIVE = {"name": "adam", "beta1": 0.0, "beta2": 0.99, "average": AVERAGE}
 """Steps scaled by root mean squares, without momentum: tasks in flight are momentum enough."""
 
 UNIFORM, FEDBUFF, FEDASYNC, FEDAVG = "uniform routing", "FedBuff", "FedAsync", "FedAvg"
@@ -26,7 +29,8 @@ def portfolio(
 
     Everybody is kept busy with one task (`sojourn.dispatch.NeverQueue`), which no routing can beat in
     noise and staleness; whether to undo the bias towards fast clients, and how to tame the heavy
-    updates that come of it, depends on the data. Table rules are left out where their memory would
+    updates that come of it, depends on the data. All but plain ``never-queue`` deliver a mean of their
+    last versions. Table rules are left out where their memory would
     not fit. Routings (those of ``routings`` have a probability per client) and the usual rules are
     there to be compared with.
     """
@@ -39,21 +43,22 @@ def portfolio(
 
     tables: list[dict[str, Any]] = [
         {"name": "never-queue", "rule": sgd(), **never},
-        {"name": "never-queue, unbiased", "rule": sgd(debias=1.0), **never},
-        {"name": "never-queue, capped", "rule": sgd(**capped), **never},
+        {"name": "never-queue, unbiased", "rule": sgd(debias=1.0, server=AVERAGED), **never},
+        {"name": "never-queue, capped", "rule": sgd(**capped, server=AVERAGED), **never},
         {"name": "never-queue, momentum", "rule": sgd(server=MOMENTUM), **never},
         {"name": "never-queue, adaptive", "rule": sgd(server=ADAPTIVE), **never},
         {"name": UNIFORM, "rule": "async-sgd", "policy": "routed", "routing": "uniform"},
         {"name": FEDBUFF, "rule": "fedbuff", **never},
         {"name": FEDASYNC, "rule": "fedasync", **never},
-        {"name": "never-queue, half debiased", "rule": sgd(debias=0.5), **never},
+        {"name": "never-queue, half debiased", "rule": sgd(debias=0.5, server=AVERAGED), **never},
         {"name": "never-queue, capped, momentum", "rule": sgd(**capped, server=MOMENTUM), **never},
-        {"name": "ACE", "rule": {"name": "ace", "warm-up": False}, **never},
+        {"name": "ACE", "rule": {"name": "ace", "warm-up": False, "server": AVERAGED}, **never},
         {
             "name": "never-queue, half debiased, adaptive",
             "rule": sgd(debias=0.5, server=ADAPTIVE),
             **never,
         },
+        {"name": "never-queue, capped, adaptive", "rule": sgd(**capped, server=ADAPTIVE), **never},
         {"name": FEDAVG, "rule": "fedavg", "concurrency": max(1, min(n, n // 3 or 1))},
         *(
             {

@@ -191,8 +191,9 @@ def _confirm(
 ) -> tuple[tuple[Confirmed, ...], tuple[str, ...]]:
     """Seeds are added until the race's winner is told from its runners-up, or enough is enough.
 
-    Of the finalists, which pilots hardly tell apart, the one that does best here is the pick; which of
-    them it is not told from is said with it.
+    The pick stays the race's winner, chosen on pilots and held-out samples, so that what is said of it
+    here is not what it was chosen for; unless a runner-up is told to be better. Which runners-up it is
+    not told from is said with it.
     """
     experiment = dataclasses.replace(
         setting.experiment,
@@ -223,7 +224,7 @@ def _confirm(
             break
         number += 1
     best = rows[: len(verdicts) + 1]
-    pick = min(best, key=lambda row: row.score.mean)
+    pick = best[upset(verdicts)]
     tied = [
         row.name
         for row in best
@@ -242,6 +243,16 @@ def _confirm(
     )
     write_results(experiment, folder, [rates[i] for i in places], [histories[i] for i in places])
     return tuple(ordered), tuple(tied)
+
+
+def upset(verdicts: Sequence[float | None]) -> int:
+    """The place of the pick among finalists, given how much worse the first is told to be than the others.
+
+    >>> upset([None, -0.2]), upset([None, 0.1]), upset([0.3, 0.1])
+    (0, 2, 1)
+    """
+    worse = [0.0, *(0.0 if verdict is None else verdict for verdict in verdicts)]
+    return max(range(len(worse)), key=lambda place: worse[place])
 
 
 def _runs(
