@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,8 @@ def make_app(folder: Path, client_app: str) -> Path:
 class Session:
     """A LocalFlower with some clients, and runs of the digits app on it.
 
-    ``configs`` is what the nodes of some clients are told, which ``client_app`` understands.
+    ``configs`` is what the nodes of some clients are told, which ``client_app`` understands;
+    ``environment`` is what Flower's processes find besides.
     """
 
     def __init__(
@@ -42,10 +45,11 @@ class Session:
         pauses: list[float],
         configs: dict[int, str] | None = None,
         client_app: str = "hostile_client_app",
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.folder, self.pauses, self.configs = folder, pauses, configs or {}
         self.app = make_app(folder / "app", client_app)
-        self.flower = LocalFlower(folder / "logs")
+        self.flower = LocalFlower(folder / "logs", environment=environment)
         self.database = folder / "flower.sqlite"
 
     def __enter__(self) -> "Session":
@@ -100,13 +104,30 @@ class Session:
         self.flower.wait_until(reached, what=f"{run.name} did not get there", seconds=seconds)
 
     def kill_server(self) -> None:
-        """SIGKILL to the process that runs the ServerApp."""
-        for process in descendants([self.flower.processes["superlink"].pid]):
-            command = Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
-            if "flwr-serverapp" in command:
-                os.kill(process, signal.SIGKILL)
-                return
-        raise AssertionError("no server process found")
+        """SIGKILL to whatever runs the ServerApp."""
+        servers = server_processes()
+        assert servers, "no server process found"
+        for process in servers:
+            os.kill(process, signal.SIGKILL)
+
+    def stop_run(self, number: int) -> None:
+        """Ask Flower to stop a run, and wait until its server has ended."""
+        self.flower.flwr("stop", str(number), "local")
+        self.flower.wait_until(lambda: not server_processes(), what="the server goes on")
+
+
+def server_processes() -> list[int]:
+    """Whatever runs the ServerApp, started from here."""
+    return [process for process in descendants([os.getpid()]) if runs_server(process)]
+
+
+def runs_server(process: int) -> bool:
+    """Whether that is its name; one that has ended and is not waited for has no command line."""
+    with suppress(OSError):
+        about = Path(f"/proc/{process}")
+        name = (about / "comm").read_text().strip()
+        return name == "flwr-serverapp" and bool((about / "cmdline").read_bytes())
+    return False
 
 
 def tasks_of(run: Path) -> list[dict[str, Any]]:
@@ -169,6 +190,14 @@ def replayed_weights(run: Path, clients: int) -> np.ndarray:
             used = used * np.float32(task["scale"])
         versions.append(versions[-1] - step * used)
     return versions[-1]
+
+
+def check_none_is_left(folder: Path, seconds: float = 60.0) -> None:
+    """Flower's processes with a home inside ``folder`` end by themselves."""
+    patience = time.monotonic() + seconds
+    while (left := flower_processes(folder)) and time.monotonic() < patience:
+        time.sleep(0.1)
+    assert left == []
 
 
 def flower_processes(folder: Path) -> list[str]:

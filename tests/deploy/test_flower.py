@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,14 @@ from tests.deploy.flower_sessions import (
     LEARNING_RATE,
     Session,
     check_accounts,
+    check_none_is_left,
     events_of,
-    flower_processes,
     last_checkpoint,
     replayed_weights,
     status_of,
     tasks_of,
 )
+from tests.deploy.warm import warm_commands
 from tests.live.test_explore_page import Page
 from tests.live.test_watch_page import watching
 
@@ -70,16 +70,22 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     before, tempfile.tempdir = tempfile.tempdir, str(homes)
     yield
     tempfile.tempdir = before
-    time.sleep(1.0)
-    assert flower_processes(homes) == []
+    check_none_is_left(homes)
     assert list(homes.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with warm_commands(tmp_path_factory.mktemp("warm")) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory, warm: dict[str, str]) -> Iterator[Session]:
     """Three clients with different service times and a hostile fourth, for several runs."""
     folder = tmp_path_factory.mktemp("flower")
-    with Session(folder, pauses=[0.0, 0.5, 1.5, 0.0], configs={3: "hostile=true"}) as started:
+    pauses, hostile = [0.0, 0.5, 1.5, 0.0], {3: "hostile=true"}
+    with Session(folder, pauses, hostile, environment=warm) as started:
         yield started
 
 
@@ -174,8 +180,7 @@ def test_a_killed_and_a_hostile_client(session: Session, tmp_path: Path, say: Sa
     session.start_client(1)
     session.wait_while(tmp_path, lambda status: status["clients"][1]["used"] == before)
     session.wait_while(tmp_path, lambda status: status["clients"][3]["refused"] < 5)
-    session.flower.flwr("stop", str(number), "local")
-    time.sleep(2.0)
+    session.stop_run(number)
 
     last = status_of(tmp_path)
     check_accounts(tmp_path, CONCURRENCY)
@@ -282,7 +287,7 @@ def test_nobody_queues_and_duty_cycles_follow_a_slowdown(tmp_path: Path, say: Sa
         slowness.write_text(str(9.0 * usual))
         session.wait_while(run, lambda status: not slow_tasks(run, usual))
         session.wait_for(run, len(tasks_of(run)) + 5)
-        session.flower.flwr("stop", str(number), "local")
+        session.stop_run(number)
     check_accounts(run, concurrency=2)
     tasks = tasks_of(run)
     assert {task["clients"] for task in tasks} == {3}

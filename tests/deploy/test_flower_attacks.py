@@ -1,12 +1,11 @@
 """One hostile client of five, as real Flower processes: the model is learned, and it is named.
 
-Five nodes are what two cores take: every task starts a process of its own. What eight tenths of the
+Five nodes are what two cores take. What eight tenths of the
 clients reach by themselves is computed with the same server on a virtual clock.
 """
 
 import json
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,14 @@ import pytest
 from sojourn.deploy.tasks import Task
 from sojourn.runfolder import RunFolder
 from tests.deploy import attacks, digits_task
-from tests.deploy.flower_sessions import Session, events_of, flower_processes, status_of, tasks_of
+from tests.deploy.flower_sessions import (
+    Session,
+    check_none_is_left,
+    events_of,
+    status_of,
+    tasks_of,
+)
+from tests.deploy.warm import warm_commands
 
 pytestmark = [
     pytest.mark.flower,
@@ -35,13 +41,14 @@ LEARNING_RATE = 0.3
 class Fleet:
     """Five nodes, the last of which attacks as a file says, and runs on them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder, self.attack = folder, folder / "attack"
         self.session = Session(
             folder / "flower",
             [0.5] * CLIENTS,
             {HOSTILE: f'attack-file="{self.attack}"'},
             client_app="attacking_client_app",
+            environment=environment,
         )
 
     def run(self, attack: str, **config: Any) -> Path:
@@ -61,12 +68,12 @@ class Fleet:
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     homes = tmp_path_factory.mktemp("homes")
     before, tempfile.tempdir = tempfile.tempdir, str(homes)
-    fleet = Fleet(tmp_path_factory.mktemp("attacked"))
-    with fleet.session:
-        yield fleet
+    with warm_commands(tmp_path_factory.mktemp("warm")) as environment:
+        fleet = Fleet(tmp_path_factory.mktemp("attacked"), environment)
+        with fleet.session:
+            yield fleet
     tempfile.tempdir = before
-    time.sleep(1.0)
-    assert flower_processes(homes) == []
+    check_none_is_left(homes)
 
 
 @pytest.fixture(scope="module")
