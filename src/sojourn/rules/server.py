@@ -8,6 +8,7 @@ clipping, weight decay and learning-rate schedules act on any rule's moves alike
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -103,6 +104,16 @@ class Plain(Server):
     r""":math:`w \leftarrow w + \rho\, s\, v`."""
 
     name: ClassVar[str] = "plain"
+
+    @cached_property
+    def _bare(self) -> bool:
+        """Whether a move is made as it is, which is then done without detours: it is for each task."""
+        return self.clip is None and not self.weight_decay and type(self.schedule) is Constant
+
+    def move(self, state: ServerState, move: Move, arrival: Arrival) -> ServerState:
+        if self._bare:
+            return state.updated(moved(state.weights, move.step, move.vector))
+        return super().move(state, move, arrival)
 
     def _moved(self, state: ServerState, weights: Vector, move: Move, factor: float) -> ServerState:
         return state.updated(moved(weights, factor * move.step, move.vector))

@@ -243,8 +243,9 @@ class PlainTasks:
 
     def results(self, tasks: Sequence[Task], copies: int = 1) -> Iterator[Result]:
         problem, rule, seed = self._problem, self._rule, self._seed
+        plain = one_gradient(rule)
         for client, ordinal, sent, rate in tasks:
-            if one_gradient(rule):
+            if plain:
                 yield problem.loss_and_array(sent, client, ordinal, seed)
             else:
                 steps, pull = rule.local_steps, rule.proximal

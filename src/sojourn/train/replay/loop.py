@@ -230,7 +230,9 @@ class Replay:
         divisors = self._divisors[start:end].tolist()
         progress = self._progress(start, end)
         sent = [position.live[d] for d in sent_at]
-        rule, rows, live, state = self.rule, position.rows, position.live, position.state
+        rows, live, state = position.rows, position.live, position.state
+        apply, cuts, marks, counts = self.rule.apply, self._cut, self._marks, self._client_weights
+        between = frozenset() if self._leaps is None else self._leaps.rounds
         options: dict[str, Any] = {
             "learning_rate": self.learning_rate,
             "clients": self.problem.clients,
@@ -240,44 +242,45 @@ class Replay:
             (weights, number), client = sent[i], clients[i]
             staleness = state.version - number
             position.round = done = start + i + 1
-            cut = done - 1 in self._cut
+            cut = done - 1 in cuts
             if cut:
                 loss, update = 0.0, np.zeros_like(update)
             elif not math.isfinite(loss):
                 position.diverged_at = done
                 return
-            if self._client_weights is not None:
-                update = update * self._client_weights[client]
+            if counts is not None:
+                update = update * counts[client]
+            # By place: this is made for every gradient, and names would cost more than the server.
             arrival = Arrival(
                 update,
                 weights,
-                client=client,
-                staleness=staleness,
-                share=shares[i],
-                divisor=divisors[i],
-                round=done - 1,
-                progress=progress[i],
-                cut=cut,
+                client,
+                staleness,
+                shares[i],
+                divisors[i],
+                done - 1,
+                progress[i],
+                cut,
             )
             used = not cut or self._hears_of_cuts
             if used:
-                state, used = rule.apply(state, arrival, **options)
+                state, used = apply(state, arrival, **options)
             if not cut:
                 rows.tasks += 1
                 rows.loss += loss
-            if used and not cut:
-                rows.used += 1
-                rows.staleness += staleness
+                if used:
+                    rows.used += 1
+                    rows.staleness += staleness
             position.state = state
             if needed[i]:
                 live[done] = Version(state.weights, state.version)
             if releases[i]:
                 del live[sent_at[i]]
-            if done in self._marks:
+            if done in marks:
                 self._evaluate(position)
                 if position.over:
                     return
-            elif self._leaps is not None and done in self._leaps.rounds:
+            elif done in between:
                 kept = Between(state.model, done, state.version, rows.sums)
                 position.between.append(kept)
 
