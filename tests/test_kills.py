@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 
+from sojourn.runfolder import RunFolder
 from tests.fuzzing.values import EXPERIMENT, FLEET
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -270,3 +271,20 @@ def _lock(folder: Path) -> list[Path]:
         with contextlib.suppress(FileNotFoundError):
             path.chmod(0o555)
     return closed
+
+
+def test_killed_before_the_experiment_is_written_it_begins_anew(tmp_path: Path) -> None:
+    there = RunFolder(tmp_path / "run")
+    assert there.empty
+    there.cells.mkdir(parents=True)
+    (there.path / "fleet.csv").write_text(FLEET)
+    (there.path / ".experiment.toml.x1y2").touch()
+    assert there.empty, "nothing was computed"
+    (there.path / "notes.txt").touch()
+    assert not there.empty, "somebody else's"
+    (there.path / "notes.txt").unlink()
+    (there.cells / "uniform_seed-0.jsonl").touch()
+    assert not there.empty
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "fleet.csv").write_text(FLEET)
+    assert not RunFolder(tmp_path / "own").empty, "not made by a run"

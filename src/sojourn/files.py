@@ -1,11 +1,14 @@
 """Reading files that may be anything, and writing so that a reader never meets half of one."""
 
 import os
+import signal
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from sojourn.errors import InvalidFile, SojournError
 
@@ -84,6 +87,26 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise InvalidFile(
             f"{_short(path)}: cannot be written ({error.strerror or error})"
         ) from error
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Within, Ctrl-C has to wait: what libraries leave half made when they are interrupted complains.
+
+    Only the main thread is ever interrupted.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    heard: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *interrupt: heard.append(interrupt))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if heard:
+            before(*heard[0])
 
 
 @contextmanager

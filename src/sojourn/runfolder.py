@@ -51,6 +51,7 @@ TUNING = {
 }
 """What reports need of a tuning's answer."""
 FLEET = "fleet.csv"
+PLANS = "plans"
 """What an experiment in its folder calls a fleet that is not built in."""
 
 
@@ -144,8 +145,22 @@ class RunFolder:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing stands where a new run would be written."""
-        return not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
+        """Whether nothing stands where a new run would be written, or what `begin` left undone.
+
+        The folder of cells is made first and the experiment written last: killed in between, it
+        holds nothing that was computed.
+        """
+        if not self.path.exists():
+            return True
+        if not self.path.is_dir():
+            return False
+        names = [path.name for path in self.path.iterdir()]
+        if self.cells.name not in names:
+            return not names
+        asked = (self.cells.name, PLANS, FLEET, KEPT_IN)
+        half = tuple(f".{name}." for name in (FLEET, self.experiment_path.name))
+        undone = all(name in asked or name.startswith(half) for name in names)
+        return undone and self.cells.is_dir() and not any(self.cells.iterdir())
 
     def begin(
         self,
@@ -172,7 +187,7 @@ class RunFolder:
 
     def plan_path(self, name: str) -> Path:
         """Where the plan of a strategy is kept."""
-        return self.path / "plans" / f"{name}.toml"
+        return self.path / PLANS / f"{name}.toml"
 
     def write_history(self, histories: Iterable[History]) -> None:
         """Write the histories of the final runs."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.files import replacing
+from sojourn.files import replacing, uninterrupted
 from sojourn.rules import ServerState
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.state import Between, Position, Rows, Sums, Version
@@ -89,7 +89,8 @@ class CheckpointFile:
         stacked = np.stack([vector for _, vector in vectors.values()])
         with replacing(self.path) as temporary, temporary.open("wb") as file:
             named = {_ARRAY + name: array for name, array in state.arrays.items()}
-            np.savez(file, meta=np.array(json.dumps(meta)), vectors=stacked, **named)  # type: ignore[arg-type]
+            with uninterrupted():
+                np.savez(file, meta=np.array(json.dumps(meta)), vectors=stacked, **named)  # type: ignore[arg-type]
         end = time.monotonic()
         self._due = end + max(self._seconds, LEAST_SECONDS_PER_WRITE * (end - begin))
 
