@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -27,11 +27,9 @@ from sojourn.inputs import read_constants, read_fleet, read_routing
 from sojourn.optimize import (
     OBJECTIVES,
     Energy,
-    NoiseRate,
     Objective,
     PerRound,
     PerTime,
-    Throughput,
     TimeAndEnergy,
     TimeBudget,
     TimeToAccuracy,
@@ -50,6 +48,19 @@ MOST_LINES = 10**7
 """The largest fleet whose clients are written one by one."""
 BEST = "best"
 FIGURES = (".png", ".pdf", ".svg")
+NEEDED = {"time": "how long you can train", "rounds": "how many updates you will make"}
+"""Options without a default, of the objectives that take them."""
+TAKES: dict[str, dict[str, Any]] = {
+    "time-to-accuracy": {"gradient-norm": DEFAULT_GRADIENT_NORM, "guaranteed": False},
+    "energy": {"gradient-norm": DEFAULT_GRADIENT_NORM, "server-power": 0.0},
+    "time-and-energy": {"gradient-norm": DEFAULT_GRADIENT_NORM, "server-power": 0.0, "rho": 0.5},
+    "time-budget": {"time": None},
+    "per-time": {"rounds": None},
+    "per-round": {"rounds": None},
+}
+"""The options that go with the built-in objectives about the bounds, and what they are by default."""
+KEYS = {"rho": "energy-share"}
+"""Options that tables of objectives call otherwise."""
 
 
 @app.command()
@@ -144,8 +155,16 @@ def plan(
     if objective is None:
         learns = known is not None or gradient_norm is not None or guaranteed
         objective = "time-to-accuracy" if learns else "noise-rate"
-    options = _Options(gradient_norm, guaranteed, time, rounds, rho, server_power)
-    wanted = _with_form(_objective(objective, known, options), bound, buffer)
+    options = {
+        "gradient-norm": gradient_norm,
+        "guaranteed": guaranteed or None,
+        "time": time,
+        "rounds": rounds,
+        "rho": rho,
+        "server-power": server_power,
+    }
+    asked = {option: value for option, value in options.items() if value is not None}
+    wanted = _with_form(_objective(objective, known, asked), bound, buffer)
     original = read_fleet(fleet)
     if out is not None and out.suffix == ".csv":
         if clients is not None:
@@ -248,74 +267,36 @@ def _with_form(objective: Objective, bound: str, buffer: str) -> Objective:
     return replace(objective, form=form)
 
 
-class _Options(NamedTuple):
-    """What the objectives take, as given on the command line."""
+def _objective(
+    name: str, constants: LearningConstants | None, given: dict[str, float | bool]
+) -> Objective:
+    """The objective of this name, with those of the options in `TAKES` that are given."""
+    table: dict[str, Any] = dict(given)
+    if not is_extension(name):
+        table = _checked(name, constants, given)
+    return objective_from_table(
+        Settings({"name": name, **table}, f"the objective {name}"), constants
+    )
 
-    gradient_norm: float | None
-    guaranteed: bool
-    time: float | None
-    rounds: float | None
-    rho: float | None
-    server_power: float | None
 
-
-def _objective(name: str, constants: LearningConstants | None, options: _Options) -> Objective:
-    gradient_norm, guaranteed, time, rounds, rho, server_power = options
-    if is_extension(name):
-        given_options = {
-            "gradient-norm": gradient_norm,
-            "guaranteed": guaranteed or None,
-            "time": time,
-            "rounds": rounds,
-            "rho": rho,
-            "server-power": server_power,
-        }
-        table = {key: value for key, value in given_options.items() if value is not None}
-        return objective_from_table(
-            Settings({"name": name, **table}, f"the objective {name}"), constants
-        )
+def _checked(
+    name: str, constants: LearningConstants | None, given: dict[str, float | bool]
+) -> dict[str, Any]:
+    """What a built-in objective takes, after checking that it is what was given."""
     if name not in OBJECTIVES:
         raise UnknownName("objective", name, OBJECTIVES)
-    for option, given, goes_with in (
-        (
-            "--gradient-norm",
-            gradient_norm is not None,
-            ("time-to-accuracy", "energy", "time-and-energy"),
-        ),
-        ("--rho", rho is not None, ("time-and-energy",)),
-        ("--server-power", server_power is not None, ("energy", "time-and-energy")),
-        ("--guaranteed", guaranteed, ("time-to-accuracy",)),
-        ("--time", time is not None, ("time-budget",)),
-        ("--rounds", rounds is not None, ("per-time", "per-round")),
-    ):
-        if given and name not in goes_with:
-            raise InvalidInput(
-                f"{option} goes with the objective {' or '.join(goes_with)}; this one is {name}"
-            )
-    if name == "noise-rate":
-        return NoiseRate()
-    if name == "throughput":
-        return Throughput()
-    if constants is None:
+    takes = TAKES.get(name, {})
+    for option in (option for option in given if option not in takes):
+        goes_with = " or ".join(other for other, options in TAKES.items() if option in options)
+        raise InvalidInput(f"--{option} goes with the objective {goes_with}; this one is {name}")
+    if takes and constants is None:
         raise InvalidInput(
             f"the objective {name} needs --constants: L,sigma,M,A, a file from `sojourn calibrate`, "
             "or default. Without constants plan for the objective noise-rate"
         )
-    norm = DEFAULT_GRADIENT_NORM if gradient_norm is None else gradient_norm
-    if name == "time-to-accuracy":
-        return TimeToAccuracy(constants, norm, guaranteed)
-    if name == "energy":
-        return Energy(constants, norm, server_power=server_power or 0.0)
-    if name == "time-and-energy":
-        share = 0.5 if rho is None else rho
-        return TimeAndEnergy(constants, norm, server_power=server_power or 0.0, energy_share=share)
-    if name == "time-budget":
-        if time is None:
-            raise InvalidInput("the objective time-budget needs --time: how long you can train")
-        return TimeBudget(constants, time)
-    if rounds is None:
-        raise InvalidInput(f"the objective {name} needs --rounds: how many updates you will make")
-    return (PerTime if name == "per-time" else PerRound)(constants, None, rounds)
+    for option in (option for option in NEEDED if option in takes and option not in given):
+        raise InvalidInput(f"the objective {name} needs --{option}: {NEEDED[option]}")
+    return {KEYS.get(option, option): value for option, value in {**takes, **given}.items()}
 
 
 def _draw_frontier(plan: Plan, path: Path) -> None:

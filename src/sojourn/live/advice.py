@@ -3,8 +3,10 @@
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from sojourn.dispatch import NeverQueue
 from sojourn.live.numbers import class_rows, stable_rate, summary, time_to_target
 from sojourn.live.settings import Settings, planned
+from sojourn.optimize import NoiseRate
 
 SAME = 0.005
 """Relative difference up to which two settings are called equally good."""
@@ -21,7 +23,7 @@ def advice(settings: Settings, curvature: float | None = None) -> dict[str, Any]
     steps bear.
     """
     title, text, better, is_best = (
-        _least_noise(settings) if settings.goal == "noise-rate" else _soonest(settings)
+        _least_noise(settings) if isinstance(settings.objective, NoiseRate) else _soonest(settings)
     )
     best = planned(settings.fleet, settings.objective, None)
     fleet, p = best.network.fleet, best.network.routing
@@ -55,13 +57,13 @@ def advice(settings: Settings, curvature: float | None = None) -> dict[str, Any]
 def _least_noise(settings: Settings) -> _Found:
     size = settings.fleet.size
     best = planned(settings.fleet, settings.objective, None)
-    never = replace(settings, dispatch="never-queue", concurrency=size)
+    never = replace(settings, dispatch=NeverQueue.name, concurrency=size)
     routed = replace(settings, dispatch="planned", concurrency=best.concurrency)
     # Without links never queueing is at the floor; with links one task each may leave clients idle.
     better = min((never, routed), key=lambda way: way.analysis.noise_rate)
     now, then = settings.analysis, better.analysis
     less, more = now.noise_rate / then.noise_rate, then.throughput / now.throughput
-    way = "Never queue" if better.dispatch == "never-queue" else "Route as planned"
+    way = "Never queue" if better is never else "Route as planned"
     if less < 1.0 + SAME:
         title = "Nothing brings less noise than this"
         text = (
@@ -72,7 +74,7 @@ def _least_noise(settings: Settings) -> _Found:
     else:
         title = f"{way}: {less:.3g} times less noise, {more:.3g} times as many updates"
         text = (
-            f"{better.concurrency} tasks in flight{', one each' if way == 'Never queue' else ''}: noise "
+            f"{better.concurrency} tasks in flight{', one each' if better is never else ''}: noise "
             f"rate {then.noise_rate:.3g} instead of {now.noise_rate:.3g}, "
             f"{then.throughput:.3g} updates per unit of time instead of {now.throughput:.3g}, and a task "
             f"takes {then.mean_staleness_time:.3g} units of time on average instead of "

@@ -10,8 +10,9 @@ from sojourn.errors import Unreachable
 from sojourn.floor import noise_floor
 from sojourn.inputs import DEFAULT_CONSTANTS
 from sojourn.jackson import Analysis
-from sojourn.live.settings import FleetKey, Settings, Wanted
+from sojourn.live.settings import NAMED, FleetKey, Settings, Wanted
 from sojourn.network import Fleet
+from sojourn.optimize import NoiseRate
 from sojourn.optimize.exponent import exponent_map
 from sojourn.rules import Weighting
 from sojourn.simulation.beginnings import beginnings
@@ -28,7 +29,6 @@ MOST_DRAWN = 1200
 TASKS_SHOWN = 6.0
 """Mean service times of the median client that the timeline lasts."""
 SEED = 1
-NAMED = {0.0: "uniform", 0.5: "square-root", 1.0: "balanced"}
 
 
 def weights(settings: Settings, analysis: Analysis) -> FloatArray:
@@ -58,7 +58,7 @@ def time_to_target(settings: Settings) -> float | None:
 
     Infinite where it is out of reach; ``None`` where the bound says nothing.
     """
-    if settings.goal == "noise-rate" or not settings.policy.routes:
+    if isinstance(settings.objective, NoiseRate) or not settings.policy.routes:
         return None
     try:
         return settings.objective.evaluate(settings.network).value
@@ -157,17 +157,14 @@ def command(settings: Settings, source: str, base: Fleet) -> dict[str, Any]:
     same = settings.fleet == base
     name, m = shlex.quote(source) if same else "fleet.csv", settings.concurrency
     needs = [] if same else ["fleet.csv"]
-    if settings.dispatch == "never-queue":
-        line = f"sojourn analyze {name} --concurrency {m} --policy never-queue"
-    elif settings.dispatch == "routed" and settings.exponent in NAMED:
-        line = f"sojourn analyze {name} --concurrency {m} --routing {NAMED[settings.exponent]}"
-    elif settings.dispatch == "planned" and settings.goal == "noise-rate":
+    if settings.way.planned:
         line = f"sojourn plan {name} --concurrency {m}"
-    elif settings.dispatch == "planned":
-        line = (
-            f"sojourn plan {name} --concurrency {m} --constants default "
-            f"--gradient-norm {settings.gradient_norm:g}"
-        )
+        if not isinstance(settings.objective, NoiseRate):
+            line += f" --constants default --gradient-norm {settings.gradient_norm:g}"
+    elif not settings.policy.routes:
+        line = f"sojourn analyze {name} --concurrency {m} --policy {settings.policy.name}"
+    elif settings.exponent in NAMED:
+        line = f"sojourn analyze {name} --concurrency {m} --routing {NAMED[settings.exponent]}"
     else:
         line, needs = "sojourn simulate plan.toml", ["plan.toml"]
     return {"line": line, "needs": needs}

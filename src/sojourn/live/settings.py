@@ -1,9 +1,9 @@
 """What the explorer is asked about: a fleet, who gets the next task, how many at once, the step."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, Literal, TypeAlias, get_args
+from functools import cached_property, lru_cache, partial
+from typing import Any, TypeAlias
 
 from sojourn.analysis import analyze
 from sojourn.checks import check_number
@@ -20,9 +20,30 @@ from sojourn.planning.measured import Measured
 from sojourn.provenance import provenance
 from sojourn.rules import AsyncSGD, GeneralizedAsyncSGD, Rule
 
-Dispatch = Literal["routed", "planned", "never-queue"]
-Goal = Literal["noise-rate", "time-to-accuracy"]
 Wanted: TypeAlias = NoiseRate | TimeToAccuracy
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to choose clients that the page offers: a policy, and whether its routing is planned."""
+
+    policy: Policy
+    in_words: str
+    planned: bool = False
+
+
+WAYS = {
+    Routed.name: Way(Routed(), "routing"),
+    "planned": Way(Routed(), "best routing", planned=True),
+    NeverQueue.name: Way(NeverQueue(), "never queue"),
+}
+GOALS: dict[str, Callable[[float], Wanted]] = {
+    NoiseRate.name: lambda _: NoiseRate(),
+    "time-to-accuracy": partial(TimeToAccuracy, DEFAULT_CONSTANTS),
+}
+"""What plans are compared by, given the squared gradient norm to reach."""
+NAMED = {0.0: "uniform", 0.5: "square-root", 1.0: "balanced"}
+"""What routings are called whose probabilities are a power of the speeds, by that power."""
 MOST_CLASSES = 8
 """Classes that a person can move one by one."""
 LEAST_EXPONENT, MOST_EXPONENT = -1.0, 2.0
@@ -41,11 +62,11 @@ class Settings:
 
     fleet: Fleet
     concurrency: int
-    dispatch: Dispatch = "routed"
+    dispatch: str = Routed.name
     exponent: float = 0.0
     learning_rate: float = 0.02
     debias: float = 1.0
-    goal: Goal = "noise-rate"
+    goal: str = NoiseRate.name
     gradient_norm: float = 0.5
     partition: str = PARTITIONS[0]
     horizon: float | None = None
@@ -65,7 +86,7 @@ class Settings:
         found = cls(
             fleet=fleet,
             concurrency=table.take("concurrency", int, default=fleet.size),
-            dispatch=_among("dispatch", table.take("dispatch", str, default="routed"), Dispatch),
+            dispatch=_among("dispatch", table.take("dispatch", str, default=Routed.name), WAYS),
             exponent=check_number(
                 "the exponent",
                 table.take("exponent", float, default=0.0),
@@ -78,7 +99,7 @@ class Settings:
             debias=check_number(
                 "debias", table.take("debias", float, default=1.0), least=0.0, most=1.0
             ),
-            goal=_among("goal", table.take("goal", str, default="noise-rate"), Goal),
+            goal=_among("goal", table.take("goal", str, default=NoiseRate.name), GOALS),
             gradient_norm=check_number(
                 "the target", table.take("gradient_norm", float, default=0.5), above=0.0
             ),
@@ -113,14 +134,17 @@ class Settings:
     @cached_property
     def objective(self) -> Wanted:
         """What plans are compared by."""
-        if self.goal == "noise-rate":
-            return NoiseRate()
-        return TimeToAccuracy(DEFAULT_CONSTANTS, self.gradient_norm)
+        return GOALS[self.goal](self.gradient_norm)
+
+    @property
+    def way(self) -> Way:
+        """How clients are chosen."""
+        return WAYS[self.dispatch]
 
     @property
     def policy(self) -> Policy:
         """Who gets the next task."""
-        return NeverQueue() if self.dispatch == "never-queue" else Routed()
+        return self.way.policy
 
     @property
     def rule(self) -> Rule:
@@ -130,12 +154,12 @@ class Settings:
     @cached_property
     def network(self) -> Network:
         """Fleet, routing and tasks in flight; never queueing has no routing."""
-        if self.dispatch == "planned":
+        if self.way.planned:
             return planned(self.fleet, self.objective, self.concurrency).network
         return Network(
             self.fleet,
             exponent_routing(self.fleet, self.exponent)
-            if self.dispatch == "routed"
+            if self.policy.routes
             else uniform_routing(self.fleet),
             self.concurrency,
         )
@@ -163,19 +187,17 @@ class Settings:
 
     def in_words(self) -> str:
         """The settings in a line, for legends and tables."""
-        names = {0.0: "uniform", 0.5: "square-root", 1.0: "balanced"}
-        if self.dispatch == "routed":
-            named = names.get(self.exponent)
-            way = f"{named} routing" if named else f"routing by speed^{self.exponent:g}"
-        else:
-            way = "best routing" if self.dispatch == "planned" else "never queue"
+        way = self.way.in_words
+        if self.policy.routes and not self.way.planned:
+            named = NAMED.get(self.exponent)
+            way = f"{named} {way}" if named else f"{way} by speed^{self.exponent:g}"
         weight = {1.0: "unbiased", 0.0: "equal weights"}.get(self.debias, f"debias {self.debias:g}")
         return f"{way}, {self.concurrency} tasks, {weight}, η {self.learning_rate:.3g}"
 
 
-def _among(what: str, given: str, kinds: Any) -> Any:
-    if given not in get_args(kinds):
-        raise UnknownName(what, given, get_args(kinds))
+def _among(what: str, given: str, known: Collection[str]) -> str:
+    if given not in known:
+        raise UnknownName(what, given, known)
     return given
 
 

@@ -143,6 +143,6 @@ class TimeAndEnergy(Energy):
     def _taken(cls, table: Table, constants: LearningConstants | None) -> dict[str, Any]:
         return super()._taken(table, constants) | {
             "energy_share": table.take("energy-share", float),
-            "best_energy": table.take("best-energy", float),
-            "best_time": table.take("best-time", float),
+            "best_energy": table.take("best-energy", float, default=1.0),
+            "best_time": table.take("best-time", float, default=1.0),
         }
