@@ -38,8 +38,7 @@ def calibrate(
     from sojourn.files import replacing
     from sojourn.provenance import provenance
     from sojourn.train.experiment.build import build_problem
-    from sojourn.train.experiment.calibrate import calibrate as calibrate_problem
-    from sojourn.train.experiment.cells import client_weights_of, threads_for, using_threads
+    from sojourn.train.experiment.cells import calibration_of, threads_for, using_threads
     from sojourn.train.experiment.experiment import Experiment
 
     asked = Experiment.read(experiment)
@@ -50,12 +49,11 @@ def calibrate(
     threads = using_threads(threads_for(asked, None))
     with threads, errors.status("measuring") as status:
         problem = build_problem(asked, seed)
-        found = calibrate_problem(
+        found = calibration_of(
+            asked,
             problem,
             learning_rate=rate,
             seed=seed,
-            client_weights=client_weights_of(asked, problem),
-            weighted_fleet=asked.client_weights == "fleet",
             progress=lambda step: status.update(f"measuring {step}"),
         )
     constants = {key.replace("_", "-"): value for key, value in asdict(found.constants).items()}

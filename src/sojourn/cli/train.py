@@ -62,7 +62,7 @@ def train(
     """
     import dataclasses
 
-    from sojourn.train.experiment.engines import make_engine
+    from sojourn.train.experiment.engines import LocalEngine, make_engine
     from sojourn.train.experiment.experiment import Experiment
     from sojourn.train.experiment.run import run_experiment
 
@@ -73,7 +73,7 @@ def train(
         _draw_partition(asked, partition_figure)
         return
     chosen = make_engine(engine, jobs=jobs, scheduler=scheduler)
-    if engine == "local":
+    if isinstance(chosen, LocalEngine):
         _say_notes(asked)
     folder = out or Path("runs") / experiment.stem
     try:

@@ -15,8 +15,8 @@ from sojourn.network import Network, square_root_routing
 from sojourn.optimize import NoiseRate, Objective, PerTime, optimize_routing
 from sojourn.rules import AsyncSGD, Weighting
 from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.calibrate import calibrate, curvature
-from sojourn.train.experiment.cells import client_weights_of, threads_for
+from sojourn.train.experiment.calibrate import curvature
+from sojourn.train.experiment.cells import calibration_of, threads_for
 from sojourn.train.experiment.experiment import FIRST_PILOT_SEED, Experiment, experiment_from_table
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.problem import Problem
@@ -130,13 +130,7 @@ def planned_routings(experiment: Experiment, problem: Problem, seed: int) -> dic
         weight_square=1.0,
         number=RATES,
     )[0]
-    constants = calibrate(
-        problem,
-        learning_rate=smallest,
-        seed=seed,
-        client_weights=client_weights_of(experiment, problem),
-        weighted_fleet=experiment.client_weights == "fleet",
-    ).constants
+    constants = calibration_of(experiment, problem, learning_rate=smallest, seed=seed).constants
     start = Network(fleet, square_root_routing(fleet), fleet.size)
     rounds = experiment.rounds or analyze(start).throughput * float(experiment.time or 0.0)
     objectives: dict[str, Objective] = {

@@ -20,6 +20,7 @@ from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
 from sojourn.tensorfile import write_tensors
 from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.calibrate import Calibration, calibrate
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import SMALL_MODELS, parse_model
 from sojourn.train.experiment.strategy import Strategy
@@ -121,9 +122,29 @@ def run_cell(
 
 def client_weights_of(experiment: Experiment, problem: Problem) -> ArrayLike | None:
     """How much clients count: as their samples or the fleet say; ``None`` where all do the same."""
-    if experiment.client_weights == "fleet":
-        return experiment.fleet.expand(experiment.fleet.relative_weights)
+    fleet = experiment.fleet
+    if fleet.weight is not None:
+        return fleet.expand(fleet.relative_weights)
     return problem.train_sizes if experiment.client_weights == "size" else None
+
+
+def calibration_of(
+    experiment: Experiment,
+    problem: Problem,
+    *,
+    learning_rate: float,
+    seed: int,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Calibration:
+    """The constants of a problem, its clients weighed as the experiment says; see `calibrate`."""
+    return calibrate(
+        problem,
+        learning_rate=learning_rate,
+        seed=seed,
+        client_weights=client_weights_of(experiment, problem),
+        weighted_fleet=experiment.fleet.weight is not None,
+        progress=progress,
+    )
 
 
 def evaluation_times(experiment: Experiment, problem: Problem) -> FloatArray | None:
