@@ -9,7 +9,7 @@ import numpy as np
 
 from sojourn.estimate import Estimate
 from sojourn.figure import Figure, Series, Table, View
-from sojourn.jackson import analyze
+from sojourn.jackson import Analysis
 from sojourn.jackson.occupancy import link_times
 from sojourn.network import Fleet, Network
 from sojourn.palette import inks
@@ -50,8 +50,13 @@ class Simulated:
     fleet: Fleet | None = None
 
 
-def fleet_section(run: Run, index: int, simulated: Simulated | None = None) -> Section:
-    """Who the clients are, who is sent how much, and theory against what was seen."""
+def fleet_section(
+    run: Run, index: int, theory: Mapping[str, Analysis], simulated: Simulated | None = None
+) -> Section:
+    """Who the clients are, who is sent how much, and theory against what was seen.
+
+    ``theory`` is the steady state of every network of the run.
+    """
     networks = run.networks
     fleets = [network.fleet for network in networks.values()]
     if simulated is not None and simulated.fleet is not None:
@@ -69,9 +74,9 @@ def fleet_section(run: Run, index: int, simulated: Simulated | None = None) -> S
     figures = [
         routing_figure(f"routing-{index}", fleet, {name: given[name] for name in ordered}, names)
     ]
-    tables = [seen_table(run, simulated)]
+    tables = [seen_table(run, theory, simulated)]
     if networks:
-        figure = staleness_figure(f"staleness-{index}", networks, simulated, names)
+        figure = staleness_figure(f"staleness-{index}", theory, simulated, names)
         if UNKNOWN_TO_THEORY & run.experiment.keys():
             caption = f"{figure.caption} The steady state is that without {_left_out(run)}."
             figure = replace(figure, caption=caption)
@@ -175,7 +180,7 @@ def routing_figure(
 
 def staleness_figure(
     name: str,
-    networks: Mapping[str, Network],
+    theory: Mapping[str, Analysis],
     simulated: Simulated | None,
     names: Mapping[float, str],
 ) -> Figure:
@@ -184,16 +189,16 @@ def staleness_figure(
     alt = []
     rates: FloatArray = np.empty(0)
     places, seen = [], []
-    for k, (strategy, network) in enumerate(networks.items()):
-        rates, theory = staleness_by_rate(network)
-        shift = (k - (len(networks) - 1) / 2) * 0.72 / len(networks)
+    for k, (strategy, analysis) in enumerate(theory.items()):
+        rates, expected = staleness_by_rate(analysis)
+        shift = (k - (len(theory) - 1) / 2) * 0.72 / len(theory)
         place = np.arange(rates.size) + shift
-        series.append(Series(strategy, place, theory, kind="points"))
+        series.append(Series(strategy, place, expected, kind="points"))
         if simulated is not None:
             places.append(place + BESIDE)
             seen.append(simulated.staleness[strategy])
         alt.append(
-            f"{strategy} {theory[0]:,.0f} for the slowest, {theory[-1]:,.0f} for the fastest"
+            f"{strategy} {expected[0]:,.0f} for the slowest, {expected[-1]:,.0f} for the fastest"
         )
     if seen:
         series.append(
@@ -206,7 +211,7 @@ def staleness_figure(
         log_y=True,
         categories=tuple(names[rate] for rate in rates.tolist()),
     )
-    exact = all(analyze(network).is_exact for network in networks.values())
+    exact = all(analysis.is_exact for analysis in theory.values())
     caption = f"Symbols: {'exact' if exact else 'approximate'} steady state."
     if simulated is not None:
         caption += (
@@ -217,11 +222,12 @@ def staleness_figure(
     return Figure(name, title, words, (view,), caption)
 
 
-def staleness_by_rate(network: Network) -> tuple[FloatArray, FloatArray]:
+def staleness_by_rate(theory: Analysis) -> tuple[FloatArray, FloatArray]:
     """Distinct rates, and by theory the mean staleness of the tasks that are sent there."""
+    network = theory.network
     rates, where = classes_by_rate(network)
     weight = network.fleet.counts * network.routing
-    return rates, sums(where, weight * analyze(network).staleness) / sums(where, weight)
+    return rates, sums(where, weight * theory.staleness) / sums(where, weight)
 
 
 def plans_table(networks: Mapping[str, Network], names: Mapping[float, str]) -> Table:
@@ -241,13 +247,15 @@ def plans_table(networks: Mapping[str, Network], names: Mapping[float, str]) -> 
     return Table(columns, tuple(rows), title="Probability of each client")
 
 
-def seen_table(run: Run, simulated: Simulated | None = None) -> Table:
+def seen_table(
+    run: Run, theory: Mapping[str, Analysis], simulated: Simulated | None = None
+) -> Table:
     """Throughput and staleness: what was predicted for this run, what it saw, and the steady state."""
     predicted = {} if simulated is None else simulated.predicted
     rows = []
     for strategy, runs in by_strategy(run.histories).items():
-        network = run.networks.get(strategy)
-        if network is None and strategy not in predicted:
+        steady = theory.get(strategy)
+        if steady is None and strategy not in predicted:
             continue
         spans = [max(float(h.time[-1]), run.horizon or 0.0) for h in runs if h.rows]
         ends = [int(h.round[-1]) for h in runs if h.rows]
@@ -260,10 +268,10 @@ def seen_table(run: Run, simulated: Simulated | None = None) -> Table:
                 strategy,
                 "–" if before is None else f"{before.throughput:.3g}",
                 _seen(speeds),
-                "–" if network is None else f"{analyze(network).throughput:.3g}",
+                "–" if steady is None else f"{steady.throughput:.3g}",
                 "–" if before is None or not every_task_counts else f"{before.staleness:.3g}",
                 _seen(waits),
-                "–" if network is None else str(network.concurrency - 1),
+                "–" if steady is None else str(steady.network.concurrency - 1),
             )
         )
     return Table(

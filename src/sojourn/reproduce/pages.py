@@ -13,6 +13,7 @@ from sojourn.config import Table
 from sojourn.errors import InvalidFile, SojournError
 from sojourn.estimate import Estimate
 from sojourn.inputs import read_fleet
+from sojourn.jackson import analyze
 from sojourn.network import Fleet, Network
 from sojourn.report import Report, Section
 from sojourn.report.fleet import Predicted, Simulated, classes_by_rate, fleet_section, sums
@@ -64,7 +65,8 @@ def run_sections(run: Run, index: int) -> list[Section]:
         drawn = timelines(asked, read_fleet(str(run.experiment["fleet"]), run.path))
         sections.append(timeline_section(index, run.name, drawn))
     if run.networks or asked:
-        sections.append(fleet_section(run, index, simulated(run, asked)))
+        theory = {name: analyze(network) for name, network in run.networks.items()}
+        sections.append(fleet_section(run, index, theory, simulated(run, asked)))
     return sections
 
 
