@@ -5,9 +5,11 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,6 +24,7 @@ from sojourn.train.data.formats import (
     read_idx,
     read_pickled,
 )
+from sojourn.types import IntArray
 
 Bytes = NDArray[np.uint8]
 Split = tuple[Bytes, Bytes]
@@ -295,17 +298,37 @@ class CropAndFlip:
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """``images`` (N, C, H, W), cropped and flipped."""
-        count, channels, height, width = images.shape
-        margin = self.padding
-        shifts = 2 * margin + 1
-        black = images.new_tensor(self.black).reshape(1, channels, 1, 1)
-        padded = black.repeat(count, 1, height + 2 * margin, width + 2 * margin)
-        padded[:, :, margin : margin + height, margin : margin + width] = images
+        count, shifts = len(images), 2 * self.padding + 1
         top, left = torch.randint(shifts, (2, count, 1), generator=generator)
         mirrored = torch.randint(2, (count, 1), generator=generator, dtype=torch.bool)
-        rows = top + torch.arange(height)
-        columns = torch.arange(width).expand(count, width)
-        columns = left + torch.where(mirrored, columns.flip(1), columns)
-        sample = torch.arange(count)[:, None, None]
-        picked = padded[sample, :, rows[:, :, None], columns[:, None, :]]
-        return picked.permute(0, 3, 1, 2).contiguous()
+        given = images.contiguous().numpy()
+        moved = np.empty_like(given)
+        shift = (top.flatten() - self.padding).numpy(), (left.flatten() - self.padding).numpy()
+        _crop(given, *shift, mirrored.flatten().numpy(), np.asarray(self.black, given.dtype), moved)
+        return torch.from_numpy(moved)
+
+
+@njit(cache=True, nogil=True)
+def _crop(
+    images: NDArray[Any],
+    down: IntArray,
+    right: IntArray,
+    mirrored: NDArray[np.bool_],
+    black: NDArray[Any],
+    moved: NDArray[Any],
+) -> None:
+    """Images (N, C, H, W) as seen through a window that lies so far ``down`` and to the ``right``."""
+    count, channels, height, width = images.shape
+    for n in range(count):
+        first, last = max(0, -right[n]), min(width, width - right[n])
+        for c in range(channels):
+            for row in range(height):
+                seen, line = row + down[n], moved[n, c, row]
+                line[:] = black[c]
+                if not 0 <= seen < height or first >= last:
+                    continue
+                part = images[n, c, seen, first + right[n] : last + right[n]]
+                if mirrored[n]:
+                    line[width - last : width - first] = part[::-1]
+                else:
+                    line[first:last] = part
