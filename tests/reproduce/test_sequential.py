@@ -68,6 +68,12 @@ class Invented:
         ]
 
 
+def made(work: Trials, asked: TrainingClaim, **options: object) -> dict:
+    """What is there of a claim once its budget is spent."""
+    work.spend([asked], **options)
+    return work.results(asked)
+
+
 def invented(strategy: str, seed: int) -> History:
     noise = 0.001 * ((7 * seed + len(strategy)) % 5)
     accuracy = (0.8 if strategy == "balanced" else 0.5) + noise
@@ -93,7 +99,7 @@ def test_only_open_statements_get_more_seeds(
 ) -> None:
     seen = Invented(monkeypatch)
     work = trials(tmp_path)
-    results = work.results(claim(), math.inf)
+    results = made(work, claim())
     first, second = seen.waves
     assert set(first.values()) == {3}
     assert {name for _, name in first} == {"uniform", "balanced", "g-optimal"}
@@ -107,38 +113,64 @@ def test_only_open_statements_get_more_seeds(
 def test_what_cannot_be_paid_is_left_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = Invented(monkeypatch)
+    Invented(monkeypatch)
     one_cell = 3 * 3 * 30 * 0.01
     work = trials(tmp_path, budget=1.5 * one_cell)
-    results = work.results(claim(), work.left)
-    assert len({cell for cell, _ in seen.waves[0]}) == 1
+    results = made(work, claim())
     runs = sum(work.made.values())
     assert work.left == pytest.approx(1.5 * one_cell - runs * 30 * 0.01)
-    assert work.left >= 0
+    assert 0 <= work.left < 3 * 2 * 30 * 0.01, "less than any statement costs"
     not_run = [s for s in judge(claim(), results, settings()) if "Not run" in s.found]
+    assert not_run
     assert {s.outcome for s in not_run} == {"cannot be told here"}
-    assert len(not_run) == len(STATEMENTS)
+    assert not any(s.compared for s in not_run)
 
 
 def test_cheap_statements_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Invented(monkeypatch)
     cells = [{**CELLS[0], "setting": "time"}, CELLS[0]]
+    asked = claim(cells=cells)
     work = trials(tmp_path)
-    dear, cheap = (work.price(work._opening(c, claim())) for c in claim(cells=cells).cells)
-    if dear < cheap:
-        dear, cheap = cheap, dear
-    work.left = cheap
-    work.results(claim(cells=cells), cheap)
-    made = {cell for cell, _ in seen.waves[0]}
-    assert len(made) == 1
-    assert work.price(work._opening(made.pop(), claim())) == 0.0
+    prices = {}
+    for comparison, cell in asked.statements:
+        runs = dict.fromkeys(comparison.runs(cell, settings()), 3)
+        prices[frozenset(runs)] = work.price(runs)
+    cheapest = min(prices, key=prices.__getitem__)
+    assert len(set(prices.values())) > 1
+    work.left = prices[cheapest]
+    work.spend([asked])
+    assert set(seen.waves[0]) == cheapest
+    assert work.left == 0.0
+
+
+def test_runs_that_claims_share_are_paid_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Invented(monkeypatch)
+    alone, together = trials(tmp_path, budget=1000.0), trials(tmp_path, budget=1000.0)
+    alone.spend([claim()])
+    together.spend([claim(), claim()])
+    assert together.left == alone.left < 1000.0
+    assert together.made == alone.made
+
+
+def test_a_wave_leaves_half_of_the_budget_for_what_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Invented(monkeypatch)
+    first_looks = 2 * 3 * 3 * 30 * 0.01
+    work = trials(tmp_path, budget=1.2 * first_looks)
+    work.spend([claim()])
+    spent = [30 * 0.01 * sum(wave.values()) for wave in seen.waves[:1]]
+    assert spent[0] <= 0.6 * first_looks
+    assert len(seen.waves) > 1
 
 
 def test_killed_and_resumed_it_makes_the_same_runs_and_comes_to_the_same_verdicts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = trials(tmp_path / "whole")
-    expected = judge(claim(), whole.results(claim(), math.inf), settings())
+    expected = judge(claim(), made(whole, claim()), settings())
 
     class Killed(Exception):
         pass
@@ -156,10 +188,10 @@ def test_killed_and_resumed_it_makes_the_same_runs_and_comes_to_the_same_verdict
 
     monkeypatch.setattr(pool.LocalEngine, "run_work", dies)
     with pytest.raises(Killed):
-        trials(tmp_path / "killed").results(claim(), math.inf)
+        trials(tmp_path / "killed").spend([claim()])
     monkeypatch.setattr(pool.LocalEngine, "run_work", real)
     again = trials(tmp_path / "killed")
-    assert judge(claim(), again.results(claim(), math.inf), settings()) == expected
+    assert judge(claim(), made(again, claim()), settings()) == expected
     assert again.made == whole.made
 
 
@@ -176,7 +208,7 @@ def test_without_data_the_cells_say_so_and_the_rest_goes_on(
         work.runner, settings=dataclasses.replace(settings(), sizes=sizes, full_sizes=sizes)
     )
     said: list[str] = []
-    results = work.results(asked, math.inf, say=said.append)
+    results = made(work, asked, say=said.append)
     assert any("kmnist" in line for line in said)
     for statement in judge(asked, results, work.runner.settings):
         absent = statement.about.startswith("KMNIST")
@@ -199,7 +231,7 @@ def test_each_strategy_has_the_learning_rate_that_was_best_on_held_out_samples(
             "claim",
         )
     )
-    results = work.results(asked, math.inf)[cell]
+    results = made(work, asked)[cell]
     assert not isinstance(results, Missing)
     tried = json.loads(work.runner.rates_path(cell).read_text())
     assert set(tried) == {h.strategy for h in results}

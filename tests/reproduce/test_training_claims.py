@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,14 +10,16 @@ import pytest
 from sojourn.comparison import Looks
 from sojourn.config import Table
 from sojourn.history import History
-from sojourn.reproduce.checks import above
+from sojourn.reproduce.checks import above, alike
 from sojourn.reproduce.claims import read_claims
 from sojourn.reproduce.measures import (
+    ALIKE,
     Difference,
     accuracy_throughout,
     by_strategy,
     final_accuracy,
     judged as judge_contrasts,
+    level_for,
 )
 from sojourn.reproduce.settings import SCALES, Settings, TrainingCell
 from sojourn.reproduce.strategies import routing_of
@@ -33,9 +36,17 @@ from sojourn.reproduce.training import (
 from sojourn.reproduce.verdict import Finding, Statement
 
 PAIRS = 4
-"""Those of the first look at either scale."""
+"""Those of the first look."""
 
-SETTINGS = Settings.read("quick")
+QUICK = Settings.read("quick")
+SETTINGS = dataclasses.replace(
+    QUICK,
+    sizes={
+        name: dataclasses.replace(size, looks=Looks((PAIRS, 6)))
+        for name, size in QUICK.sizes.items()
+    },
+)
+"""The quick length, with as many pairs for all data sets."""
 FULL = dataclasses.replace(
     Settings.read("paper"),
     sizes={
@@ -197,19 +208,65 @@ def test_a_gain_is_told_from_what_was_said_of_it() -> None:
     assert judged("final", ahead, even, by=0.05).outcome == "reproduces"
 
 
-def test_results_without_a_difference_are_told_in_at_most_five_percent_of_trials() -> None:
+LOOKS = sorted(
+    {size.looks.pairs for s in (QUICK, Settings.read("standard")) for size in s.sizes.values()}
+)
+"""Every sequence of looks that is taken."""
+
+
+@pytest.mark.parametrize("looks", LOOKS)
+def test_results_without_a_difference_are_told_in_at_most_five_percent_of_trials(
+    looks: tuple[int, ...],
+) -> None:
     rng = np.random.default_rng(21)
-    told = dict.fromkeys((1, 2, 3), 0)
+    told = dict.fromkeys((1, 2, 3, 4), 0)
     trials = 1000
-    looks = SETTINGS.sizes["kmnist"].looks.pairs
     for _ in range(trials):
-        values = 0.5 + 0.02 * rng.standard_normal((4, looks[-1]))
+        values = 0.5 + 0.02 * rng.standard_normal((5, looks[-1]))
         for rivals in told:
             contrasts = [Difference("", tuple(values[0] - values[k])) for k in range(1, rivals + 1)]
             outcome = judge_contrasts(contrasts, Looks(looks), above).outcome
             told[rivals] += outcome != "cannot be told here"
     assert all(number <= 0.05 * trials + 3 * (0.05 * trials) ** 0.5 for number in told.values())
     assert told[1] >= 0.05 * trials - 3 * (0.05 * trials) ** 0.5
+
+
+@pytest.mark.parametrize("looks", LOOKS)
+@pytest.mark.parametrize("off", [1, 4])
+def test_what_just_leaves_the_margin_is_told_in_at_most_five_percent_of_trials(
+    looks: tuple[int, ...], off: int
+) -> None:
+    rng = np.random.default_rng(22)
+    trials, wrong = 1000, 0
+    middle = np.where(np.arange(4) < off, ALIKE, 0.0)[:, None]
+    for _ in range(trials):
+        values = middle + 0.01 * rng.standard_normal((4, looks[-1]))
+        contrasts = [Difference("", tuple(row), (-ALIKE, ALIKE)) for row in values]
+        outcome = judge_contrasts(contrasts, Looks(looks), partial(alike, within=ALIKE)).outcome
+        wrong += outcome != "cannot be told here"
+    assert wrong <= 0.05 * trials + 3 * (0.05 * trials) ** 0.5
+
+
+def test_what_holds_of_each_needs_no_more_pairs_for_being_said_of_many() -> None:
+    gain = Difference("", (0.015, 0.033, 0.015, 0.033))
+    looks = Looks((4, 6))
+    for number in (1, 4):
+        assert judge_contrasts([gain] * number, looks, above).outcome == "reproduces"
+    shared = looks.of_difference(gain.values, level_for(4))
+    assert shared.side(of=0.0) == 0, "it would not be told if all shared the level"
+    loss = Difference("", tuple(-value for value in gain.values))
+    assert judge_contrasts([loss], looks, above).outcome == "does not reproduce"
+    assert judge_contrasts([loss] * 4, looks, above).outcome == "cannot be told here"
+
+
+def test_a_statement_without_all_of_its_runs_is_not_judged() -> None:
+    claim = training_claim("3")
+    every = {cell: runs(GOOD, STEADY) for cell in claim.needed}
+    cell = claim.cells[0]
+    every[cell] = [h for h in every[cell] if h.strategy != "balanced"]
+    for statement in judge(claim, every, SETTINGS):
+        assert (not statement.compared) == (statement.about == cell.title)
+        assert bool(statement.compared) == ("Not run" not in statement.found)
 
 
 def test_equal_means_of_scattered_runs_are_not_alike() -> None:

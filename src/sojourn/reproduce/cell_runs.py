@@ -123,6 +123,11 @@ class CellRunner:
         cells = [Cell(0, seed, rate) for seed in experiment.seeds]
         return self.place(cell, strategy), experiment, cells
 
+    def optimize(self, cell: TrainingCell, strategy: str) -> None:
+        """Find the routing of a strategy, so that other processes need not, unless data decide it."""
+        if strategy != "plan":
+            self._strategy(cell, strategy)
+
     def _strategy(self, cell: TrainingCell, strategy: str) -> dict[str, Any]:
         """The table of a strategy, whose routing is optimised once, however many cells use it."""
         setting, size = self.settings.settings[cell.setting], self.settings.sizes[cell.data]

@@ -1,7 +1,8 @@
 """What runs of training claims cost, timed here before any is begun."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sojourn.config import Table
@@ -14,6 +15,9 @@ from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import experiment_from_table
 from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.loop import Replay
+
+Run = tuple[TrainingCell, str]
+"""A strategy in a cell."""
 
 SECONDS_OF_TRIAL = 1.0
 MOST_ROUNDS = 400
@@ -64,6 +68,53 @@ class Prices:
         if key not in self._gradients:
             self._gradients[key] = self._runner.gradients(exponential(cell), known)
         return self._gradients[key]
+
+
+@dataclass
+class Wave:
+    """Runs that are made together, beside those that were ``made`` before; ``spent`` is their price.
+
+    What several statements rest on is paid once: runs, the problem of a seed, the choice of rates.
+    """
+
+    prices: Prices
+    made: Mapping[Run, int]
+    runs: dict[Run, int] = field(default_factory=dict)
+    spent: float = 0.0
+    purpose: int = 0
+    _problems: dict[TrainingCell, int] = field(default_factory=dict)
+
+    def price(self, runs: Mapping[Run, int]) -> float:
+        """Seconds that these runs add."""
+        missing = {
+            run: pairs - max(self.made.get(run, 0), self.runs.get(run, 0))
+            for run, pairs in runs.items()
+        }
+        seconds = sum(n * self.prices.run(*run) for run, n in missing.items() if n > 0)
+        for cell, number in self._built(runs).items():
+            more = max(0, number - self._problems.get(cell, 0))
+            seconds += more * self.prices.cost(cell.data).problem
+        known = {cell for cell, _ in (*self.made, *self.runs)}
+        return seconds + sum(
+            self.prices.choice_of_rates(cell) for cell in {cell for cell, _ in runs} - known
+        )
+
+    def add(self, runs: Mapping[Run, int]) -> None:
+        """Take these runs into the wave."""
+        self.spent += self.price(runs)
+        for cell, number in self._built(runs).items():
+            self._problems[cell] = max(number, self._problems.get(cell, 0))
+        for run, pairs in runs.items():
+            if pairs > self.made.get(run, 0):
+                self.runs[run] = max(pairs, self.runs.get(run, 0))
+
+    def _built(self, runs: Mapping[Run, int]) -> dict[TrainingCell, int]:
+        """How many problems have to be built for runs, whatever the law of service times."""
+        problems: dict[TrainingCell, int] = {}
+        for run, pairs in runs.items():
+            cell, new = exponential(run[0]), pairs - self.made.get(run, 0)
+            problems[cell] = max(new, problems.get(cell, 0))
+        return problems
 
 
 def timed(runner: CellRunner, data: str) -> Cost:

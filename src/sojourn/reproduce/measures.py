@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -155,18 +155,23 @@ def judged(
 ) -> Judged:
     """What the contrasts of one statement say together, at the first look at which they tell.
 
-    All of them must hold, and one that surely does not refutes the statement. A statement without
-    truth in it is told in at most 5 % of cases, all looks and contrasts included: two sides of one
-    contrast, or one side of two, make up the level, and more contrasts share it.
+    All of them must hold, each by its own interval: to err there, one must err about the very
+    contrast that does not hold, however many there are. One that surely does not hold refutes the
+    statement, and there any of them may err: two sides of one contrast, or one side of two, make up
+    the level, and more contrasts share it. A statement without truth in it is so told in at most
+    5 % of cases, all looks and contrasts included.
     """
-    level = level_for(len(contrasts))
+    shared = level_for(len(contrasts))
     have = min((contrast.pairs for contrast in contrasts), default=0)
     taken = [pairs for pairs in looks.pairs if pairs <= have] or [have]
     outcome: Outcome = "cannot be told here"
     intervals: list[Interval] = []
+    outcomes: list[Outcome] = []
     for pairs in taken:
-        intervals = [contrast.at(looks, pairs, level) for contrast in contrasts]
-        outcome = together([decide(interval) for interval in intervals])
+        intervals = [contrast.at(looks, pairs, LEVEL) for contrast in contrasts]
+        wider = [contrast.at(looks, pairs, shared) for contrast in contrasts]
+        outcomes = [_decided(decide, *both) for both in zip(intervals, wider, strict=True)]
+        outcome = together(outcomes)
         if outcome != "cannot be told here":
             break
     seen = list(zip(contrasts, intervals, strict=True))
@@ -176,9 +181,9 @@ def judged(
     if outcome != "cannot be told here" or pairs not in looks.pairs:
         return Judged(found, outcome, compared)
     needed = max(
-        contrast.needed(looks, interval, level)
-        for contrast, interval in seen
-        if decide(interval) == "cannot be told here"
+        contrast.needed(looks, interval, LEVEL if _points_to_it(decide, interval) else shared)
+        for (contrast, interval), one in zip(seen, outcomes, strict=True)
+        if one == "cannot be told here"
     )
     if math.isinf(needed):
         return Judged(f"{found} No number of pairs in reach would tell.", outcome, compared)
@@ -186,6 +191,17 @@ def judged(
     return Judged(found, outcome, compared, int(needed))
 
 
+def _decided(decide: Decide, interval: Interval, wider: Interval) -> Outcome:
+    """Whether a contrast holds by its own interval, or surely does not by that which all share."""
+    return "reproduces" if decide(interval) == "reproduces" else decide(wider)
+
+
+def _points_to_it(decide: Decide, interval: Interval) -> bool:
+    """Whether a contrast would hold if the truth were as estimated."""
+    known = replace(interval, low=interval.estimate, high=interval.estimate)
+    return decide(known) == "reproduces"
+
+
 def level_for(contrasts: int) -> float:
-    """The level at which each of several contrasts is looked at."""
+    """The level at which each of several contrasts can refute what is said of all."""
     return LEVEL * min(1.0, 2.0 / max(contrasts, 1))

@@ -77,10 +77,12 @@ Prepared = list[tuple[TrainingCell, Work]]
 def _prepared(runner: CellRunner, wanted: Wanted) -> Prepared:
     """Measure constants, optimise routings and make folders, where it has not been done before.
 
-    Cells that differ only in the law of service times share their constants: one process does them.
+    Cells that differ only in the law of service times share their constants: one process does them,
+    and data set after data set, of which it keeps one.
     """
     groups: dict[TrainingCell, list[tuple[TrainingCell, str, int]]] = {}
-    for (cell, strategy), pairs in wanted.items():
+    for (cell, strategy), pairs in sorted(wanted.items(), key=lambda entry: entry[0][0].data):
+        runner.optimize(cell, strategy)
         groups.setdefault(exponential(cell), []).append((cell, strategy, pairs))
     parallel = Parallel(n_jobs=runner.jobs, backend="loky", batch_size=1)
     with processes_may_be_replaced():

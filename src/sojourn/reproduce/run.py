@@ -18,7 +18,7 @@ from sojourn.reproduce import concurrency, per_round_optimum, per_time_optimum, 
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.claims import Claim, Judged
 from sojourn.reproduce.estimate import Prices, in_words
-from sojourn.reproduce.sequential import Run, Trials
+from sojourn.reproduce.sequential import Trials
 from sojourn.reproduce.settings import Settings
 from sojourn.reproduce.verdict import Finding
 
@@ -103,10 +103,7 @@ class Reproduction:
 
         Of an earlier call's runs, which are not made again, no account is taken.
         """
-        runs: dict[Run, int] = {}
-        for claim in self.claims:
-            if claim.computes == TRAINING:
-                runs |= self.trials.opening(self._training(claim))
+        runs = self.trials.opening(list(self._asked.values()))
         first = self.trials.price(runs)
         _write_record(self.out, {**read_record(self.out), "prices": self.trials.prices.known})
         if not runs:
@@ -123,10 +120,14 @@ class Reproduction:
         """Each claim's finding, written to its folder and the record as soon as it is there."""
         if self.trains:
             self.estimate()
+        trained = False
         for claim in self.claims:
             started = time.monotonic()
             if claim.computes == TRAINING:
-                finding = self._train(claim, say, progress)
+                if not trained:  # all of them together, since they share cells and the budget
+                    self.trials.spend(list(self._asked.values()), say=say, progress=progress)
+                    trained = True
+                finding = self._judge(claim)
             else:
                 finding = _compute(claim)
             finding.write(self.out / f"claim-{claim.number}")
@@ -134,10 +135,12 @@ class Reproduction:
             yield finding
 
     def _record(self, finding: Finding, elapsed: float) -> None:
-        """Note a claim's verdict and time beside those of claims reproduced before."""
+        """Note a claim's verdict beside those of claims reproduced before, and the time of all calls."""
         record = read_record(self.out)
+        before = record.get("claims", {})
+        elapsed += before.get(finding.claim, {}).get("elapsed_seconds", 0.0)
         claims = {
-            **record.get("claims", {}),
+            **before,
             finding.claim: {
                 "title": finding.title,
                 "verdict": finding.verdict,
@@ -156,21 +159,20 @@ class Reproduction:
         }
         _write_record(self.out, values)
 
-    def _training(self, claim: Claim) -> training.TrainingClaim:
-        values = Table(dict(claim.parameters.values), claim.parameters.where)
-        return training.read_training(values)
+    @property
+    def _asked(self) -> dict[str, training.TrainingClaim]:
+        """The parameters of the claims about training, by number."""
+        return {
+            claim.number: training.read_training(
+                Table(dict(claim.parameters.values), claim.parameters.where)
+            )
+            for claim in self.claims
+            if claim.computes == TRAINING
+        }
 
-    def _share(self, claim: Claim) -> float:
-        """What may be spent on a claim: an equal part of what is left for it and those to come.
-
-        What it leaves over goes to the next.
-        """
-        coming = self.claims[self.claims.index(claim) :]
-        return self.trials.left / sum(one.computes == TRAINING for one in coming)
-
-    def _train(self, claim: Claim, say: Say, progress: Progress | None) -> Finding:
-        asked = self._training(claim)
-        results = self.trials.results(asked, self._share(claim), say=say, progress=progress)
+    def _judge(self, claim: Claim) -> Finding:
+        asked = self._asked[claim.number]
+        results = self.trials.results(asked)
         return Finding(
             claim=claim.number,
             title=claim.title,

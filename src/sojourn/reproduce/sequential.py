@@ -1,23 +1,38 @@
-"""Seeds are added, cheapest statements first, until a claim is told or its budget is spent."""
+"""Seeds are added, cheapest statements first, until all is told or the budget is spent."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sojourn.errors import DataNotFound
 from sojourn.history import History
 from sojourn.progress import Progress
 from sojourn.reproduce.cell_runs import CellRunner
-from sojourn.reproduce.estimate import Prices
+from sojourn.reproduce.estimate import Prices, Run, Wave
 from sojourn.reproduce.pool import histories, make_runs, summarize_runs
 from sojourn.reproduce.rates import choose_rates
 from sojourn.reproduce.settings import TrainingCell
-from sojourn.reproduce.training import Case, Missing, TrainingClaim, cases, exponential, long_enough
+from sojourn.reproduce.training import (
+    OUT_OF_BUDGET,
+    Case,
+    Missing,
+    TrainingClaim,
+    cases,
+    long_enough,
+)
 from sojourn.train.experiment.build import dataset
 
-Run = tuple[TrainingCell, str]
 Say = Callable[[str], None]
-OUT_OF_BUDGET = Missing("Not run within the budget.", "cannot be told here")
+MAY_TELL, SHOWN_BESIDE, OUT_OF_REACH = range(3)
+"""What runs are offered for, in the order in which they are paid."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Runs after which a statement is looked at again, and by how much more pairs it would need."""
+
+    purpose: int
+    runs: Mapping[Run, int]
+    times: float = 1.0
 
 
 @dataclass
@@ -33,47 +48,46 @@ class Trials:
     left: float
     made: dict[Run, int] = field(default_factory=dict)
     _absent: dict[str, Missing | None] = field(default_factory=dict)
+    _read: dict[TrainingCell, tuple[dict[str, int], list[History]]] = field(default_factory=dict)
 
-    def results(
+    def spend(
         self,
-        claim: TrainingClaim,
-        share: float,
+        claims: Sequence[TrainingClaim],
         *,
         say: Say = lambda line: None,
         progress: Progress | None = None,
-    ) -> dict[TrainingCell, list[History] | Missing]:
-        """The runs of every cell of a claim, for which ``share`` seconds may be spent, or why none."""
-        limit = self.left - share if math.isfinite(share) else -math.inf
-        for data in dict.fromkeys(cell.data for cell in claim.needed):
+    ) -> None:
+        """Make runs of all claims together, in waves, until nothing more can be told or paid."""
+        for data in dict.fromkeys(cell.data for claim in claims for cell in claim.needed):
             reason = self.absent(data)
             if reason is not None:
                 say(f"  {data}: {reason.reason}")
-        wanted = self._first(claim, limit)
-        while wanted:
+        while wanted := self._wave(claims):
             make_runs(self.runner, wanted, say=say, progress=progress)
             self.made |= wanted
-            wanted = self._next(claim, limit)
-        summarize_runs(self.runner, {r: n for r, n in self.made.items() if r[0] in claim.needed})
-        return self._found(claim)
+        summarize_runs(self.runner, self.made)
 
-    def opening(self, claim: TrainingClaim) -> dict[Run, int]:
-        """The runs after which every statement of a claim has been looked at once, data being here."""
+    def results(self, claim: TrainingClaim) -> dict[TrainingCell, list[History] | Missing]:
+        """The runs of every cell of a claim, or why there are none."""
+        found: dict[TrainingCell, list[History] | Missing] = {}
+        for cell in claim.needed:
+            found[cell] = self.absent(cell.data) or self._histories(cell) or OUT_OF_BUDGET
+        return found
+
+    def opening(self, claims: Sequence[TrainingClaim]) -> dict[Run, int]:
+        """The runs after which every statement has been looked at once, data being here."""
+        settings = self.runner.settings
         return {
-            run: pairs
-            for cell in self._present(claim)
-            for run, pairs in self._opening(cell, claim).items()
+            run: settings.sizes[cell.data].looks.pairs[0]
+            for claim in claims
+            for comparison, cell in claim.statements
+            if self.absent(cell.data) is None
+            for run in comparison.runs(cell, settings)
         }
 
     def price(self, runs: Mapping[Run, int]) -> float:
         """Seconds of the runs that are not made, and of what has to be done before them."""
-        missing = {run: pairs - self.made.get(run, 0) for run, pairs in runs.items()}
-        seconds = sum(pairs * self.prices.run(*run) for run, pairs in missing.items())
-        problems: dict[TrainingCell, int] = {}
-        for (cell, _), pairs in missing.items():
-            problems[exponential(cell)] = max(pairs, problems.get(exponential(cell), 0))
-        seconds += sum(n * self.prices.cost(cell.data).problem for cell, n in problems.items())
-        new = {cell for cell, _ in runs if not any(cell == known for known, _ in self.made)}
-        return seconds + sum(self.prices.choice_of_rates(cell) for cell in new)
+        return Wave(self.prices, self.made).price(runs)
 
     def absent(self, data: str) -> Missing | None:
         """Why a data set is not here; ``None`` if it is."""
@@ -86,71 +100,67 @@ class Trials:
                 self._absent[data] = Missing(str(error))
         return self._absent[data]
 
-    def _present(self, claim: TrainingClaim) -> list[TrainingCell]:
-        return [cell for cell in claim.needed if self.absent(cell.data) is None]
+    def _wave(self, claims: Sequence[TrainingClaim]) -> dict[Run, int]:
+        """The runs to be made next: cheapest statements first, runs that several share paid once.
 
-    def _opening(self, cell: TrainingCell, claim: TrainingClaim) -> dict[Run, int]:
-        """The first look at a cell."""
-        settings = self.runner.settings
-        own = settings.settings[cell.setting].strategies
-        also = claim.also if cell in claim.cells else ()
-        first = settings.sizes[cell.data].looks.pairs[0]
-        return {(cell, name): first for name in (*own, *also)}
-
-    def _first(self, claim: TrainingClaim, limit: float) -> dict[Run, int]:
-        """First looks at cells, cheapest first, as far as they can be paid."""
-        offers = []
-        for cell in self._present(claim):
-            runs = {r: n for r, n in self._opening(cell, claim).items() if self.made.get(r, 0) < n}
-            price = self.price(runs)
-            offers.append((price, cell.name, cell, runs))
-        wanted: dict[Run, int] = {}
-        for price, _, cell, runs in sorted(offers, key=lambda offer: offer[:2]):
-            if not runs or self.left - price < limit:
+        At most half of what is left is spent at a time, if one offer does not cost more, so that
+        what is found decides about the rest.
+        """
+        open_still = [offer for claim in claims for offer in self._offers(claim)]
+        wave = Wave(self.prices, self.made)
+        while open_still:
+            first = min(offer.purpose for offer in open_still)
+            priced = [(wave.price(o.runs), o) for o in open_still if o.purpose == first]
+            price, offer = min(priced, key=lambda entry: entry[0] * entry[1].times)
+            open_still = [o for o in open_still if o is not offer]
+            if wave.spent + price > self.left:
                 continue
+            if wave.runs and (wave.spent + price > self.left / 2 or first > wave.purpose):
+                break
+            wave.purpose = first
+            wave.add(offer.runs)
+        for cell in dict.fromkeys(cell for cell, _ in wave.runs):
             if self.runner.settings.settings[cell.setting].tried_rates:
                 choose_rates(self.runner, cell)
-            self.left -= price
-            wanted |= runs
-        return wanted
+        self.left -= wave.spent
+        return wave.runs
 
-    def _next(self, claim: TrainingClaim, limit: float) -> dict[Run, int]:
-        """The next look at every statement that is open, cheapest first, as far as can be paid.
-
-        What it costs to tell is estimated from the pairs that it would need.
-        """
-        offers = []
-        for place, case in enumerate(cases(claim, self._found(claim), self.runner.settings)):
+    def _offers(self, claim: TrainingClaim) -> Iterator[Offer]:
+        """The next look at every statement of a claim that is open, and what is shown beside."""
+        settings = self.runner.settings
+        for case in cases(claim, self.results(claim), settings):
             runs = self._further(case)
-            if runs:
-                offers.append((self._price_to_tell(case, runs), place, runs))
-        wanted: dict[Run, int] = {}
-        for _, _, runs in sorted(offers, key=lambda offer: offer[:2]):
-            new = {run: n for run, n in runs.items() if wanted.get(run, 0) < n}
-            price = self.price(new)
-            if new and self.left - price >= limit:
-                self.left -= price
-                wanted |= new
-        return wanted
+            if not runs:
+                continue
+            if not case.judged.compared:
+                yield Offer(MAY_TELL, runs)
+            elif case.judged.needs:
+                yield Offer(MAY_TELL, runs, max(1.0, case.judged.needs / max(runs.values())))
+            else:
+                yield Offer(OUT_OF_REACH, runs)
+        for cell in claim.cells:
+            if any(cell == known for known, _ in self.made):
+                first = settings.sizes[cell.data].looks.pairs[0]
+                names = (*settings.settings[cell.setting].strategies, *claim.also)
+                runs = {(cell, n): first for n in names if self.made.get((cell, n), 0) < first}
+                if runs:
+                    yield Offer(SHOWN_BESIDE, runs)
 
     def _further(self, case: Case) -> dict[Run, int]:
         """The runs that the next look at an open statement lacks; none if it is told or was the last."""
         settings = self.runner.settings
-        looks = settings.sizes[case.cell.data].looks
-        open_still = case.judged.outcome == "cannot be told here" and case.judged.compared
-        if not open_still or not long_enough(case.cell, settings):
+        if case.judged.outcome != "cannot be told here":
+            return {}
+        if case.judged.compared and not long_enough(case.cell, settings):
             return {}
         runs = case.comparison.runs(case.cell, settings)
-        pairs = looks.after(min(self.made.get(run, 0) for run in runs))
+        have = min(self.made.get(run, 0) for run in runs)
+        pairs = settings.sizes[case.cell.data].looks.after(have)
         return {} if pairs is None else {r: pairs for r in runs if self.made.get(r, 0) < pairs}
 
-    def _price_to_tell(self, case: Case, runs: Mapping[Run, int]) -> float:
-        each = sum(self.prices.run(*run) for run in runs)
-        return each * case.judged.needs if case.judged.needs else math.inf
-
-    def _found(self, claim: TrainingClaim) -> dict[TrainingCell, list[History] | Missing]:
-        found: dict[TrainingCell, list[History] | Missing] = {}
-        for cell in claim.needed:
-            runs = histories(self.runner, cell, self.made)
-            found[cell] = self.absent(cell.data) or runs or OUT_OF_BUDGET
-        return found
+    def _histories(self, cell: TrainingCell) -> list[History]:
+        """The runs of a cell, read again only where some were added."""
+        made = {name: pairs for (where, name), pairs in self.made.items() if where == cell}
+        if cell not in self._read or self._read[cell][0] != made:
+            self._read[cell] = made, histories(self.runner, cell, self.made)
+        return self._read[cell][1]

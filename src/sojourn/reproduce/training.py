@@ -72,6 +72,11 @@ class TrainingClaim:
     comparisons: tuple[Comparison, ...]
 
     @property
+    def statements(self) -> tuple[tuple[Comparison, TrainingCell], ...]:
+        """Every comparison with every cell it is about."""
+        return tuple((c, cell) for c in self.comparisons for cell in self.cells if c.concerns(cell))
+
+    @property
     def needed(self) -> tuple[TrainingCell, ...]:
         """The cells to run: the claim's own, and those under the exponential law to compare with."""
         cells = list(self.cells)
@@ -86,6 +91,9 @@ class Missing:
 
     reason: str
     outcome: Outcome = "data not found"
+
+
+OUT_OF_BUDGET = Missing("Not run within the budget.", "cannot be told here")
 
 
 @dataclass(frozen=True)
@@ -161,9 +169,7 @@ def cases(claim: TrainingClaim, results: Results, settings: Settings) -> tuple[C
     """The same, each beside what it is about."""
     return tuple(
         Case(comparison, cell, _as_far_as_told(comparison, cell, results, settings))
-        for comparison in claim.comparisons
-        for cell in claim.cells
-        if comparison.concerns(cell)
+        for comparison, cell in claim.statements
     )
 
 
@@ -221,17 +227,14 @@ def long_enough(cell: TrainingCell, settings: Settings) -> bool:
 def _judge_cell(
     comparison: Comparison, cell: TrainingCell, results: Results, settings: Settings
 ) -> Judged:
-    runs = results[cell]
-    if isinstance(runs, Missing):
-        return Judged(runs.reason, runs.outcome)
-    grouped = by_strategy(runs)
+    missing = _missing(comparison, cell, results, settings)
+    if missing is not None:
+        return Judged(missing.reason, missing.outcome)
+    grouped = _grouped(results[cell])
     axis = settings.settings[cell.setting].axis
     looks = settings.sizes[cell.data].looks
     if comparison.measure == "insensitive":
-        reference = results[exponential(cell)]
-        if isinstance(reference, Missing):
-            return Judged(reference.reason, reference.outcome)
-        others = by_strategy(reference)
+        others = _grouped(results[exponential(cell)])
         shared = [name for name in comparison.over if name in grouped and name in others]
         return _judge_alike({label(n): (grouped[n], others[n]) for n in shared}, looks)
     own, name = grouped[comparison.strategy], label(comparison.strategy)
@@ -250,6 +253,23 @@ def _judge_cell(
     mean = sum(map(measure, own)) / len(own)
     opening = f"{name} {mean:.1%}; points "
     return judged(gains, looks, partial(above, bound=bound), opening)
+
+
+def _missing(
+    comparison: Comparison, cell: TrainingCell, results: Results, settings: Settings
+) -> Missing | None:
+    """Why some of the runs that a statement rests on are not there; ``None`` if all are."""
+    for where, name in comparison.runs(cell, settings):
+        runs = results[where]
+        if isinstance(runs, Missing):
+            return runs
+        if all(run.strategy != name for run in runs):
+            return OUT_OF_BUDGET
+    return None
+
+
+def _grouped(runs: Sequence[History] | Missing) -> dict[str, list[History]]:
+    return {} if isinstance(runs, Missing) else by_strategy(runs)
 
 
 def _judge_alike(

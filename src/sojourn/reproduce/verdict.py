@@ -31,7 +31,7 @@ class Compared:
     """Two strategies under the same seeds: a difference or a ratio, its interval, how many pairs.
 
     ``unit`` is ``points`` (of accuracy, in per cent) or ``times``. The interval holds at 95 % for all
-    comparisons of the statement and all looks taken; its ends are ``None`` before the first look.
+    looks taken; its ends are ``None`` before the first look.
     """
 
     about: str
