@@ -45,15 +45,21 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
     >>> check_shape({"scores": [1.0, "x"]}, {"scores": [(float, None)]}, "tune.json")
     Traceback (most recent call last):
     sojourn.errors.InvalidFile: tune.json: scores[1] must be a number or null; it is 'x'
+    >>> check_shape("{1}", {}, "{0}.json")
+    Traceback (most recent call last):
+    sojourn.errors.InvalidFile: {0}.json: what it holds must be a table; it is '{1}'
     """
     _check_shape(value, shape, where, "")
 
 
 def _check_shape(value: Any, shape: Any, where: str, place: str) -> None:
-    wrong = f"{where}: {place or 'what it holds'} must be {{}}; it is {_shown(value)}"
+    def wrong(wanted: str) -> InvalidFile:
+        what = place or "what it holds"
+        return InvalidFile(f"{where}: {what} must be {wanted}; it is {_shown(value)}")
+
     if isinstance(shape, dict):
         if not isinstance(value, dict):
-            raise InvalidFile(wrong.format("a table"))
+            raise wrong("a table")
         for key, inner in shape.items():
             name = key.removesuffix("?")
             if name in value:
@@ -62,14 +68,14 @@ def _check_shape(value: Any, shape: Any, where: str, place: str) -> None:
                 raise InvalidFile(f"{where}: {f'{place}.{name}'.lstrip('.')} is missing")
     elif isinstance(shape, list):
         if not isinstance(value, list):
-            raise InvalidFile(wrong.format("a list"))
+            raise wrong("a list")
         for i, entry in enumerate(value):
             _check_shape(entry, shape[0], where, f"{place}[{i}]")
     else:
         kinds = shape if isinstance(shape, tuple) else (shape,)
         if not any(_is_of(value, kind) for kind in kinds):
             names = " or ".join("null" if kind is None else _NAMES[kind] for kind in kinds)
-            raise InvalidFile(wrong.format(names))
+            raise wrong(names)
 
 
 def _is_of(value: Any, kind: type | None) -> bool:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from sojourn.errors import InvalidInput
 
+BYTES_OF_A_PROCESS = 300_000_000
+"""What a process with PyTorch takes before it has any data."""
+
 
 def available_bytes() -> int:
     """Memory that this process can still have: what is free, or less where it is limited."""
@@ -31,6 +34,21 @@ def check_memory_for(what: str, needed: float, advice: str) -> None:
             f"{what} would take {_gigabytes(needed)} of memory; this machine has {_gigabytes(left)} "
             f"left. {advice}"
         )
+
+
+def check_jobs(jobs: int) -> int:
+    """``jobs`` again; raises where there are none, or more than this machine can hold.
+
+    >>> check_jobs(10**9)
+    Traceback (most recent call last):
+    sojourn.errors.InvalidInput: --jobs 1000000000 would take 300,000,000 GB of memory; this machine has ... GB left. Ask for as many as there are cores.
+    """
+    if jobs < 1:
+        raise InvalidInput(f"--jobs must be at least 1; it is {jobs}")
+    if jobs > 1:
+        needed = min(jobs, 10**12) * BYTES_OF_A_PROCESS
+        check_memory_for(f"--jobs {jobs}", needed, "Ask for as many as there are cores.")
+    return jobs
 
 
 def check_disk_for(what: str, needed: float, folder: Path, advice: str) -> None:

@@ -245,8 +245,6 @@ def _train(draw: random.Random) -> Case:
     )
     values = [*NUMBERS, _paths(draw), "dask", "nothing", "tcp://127.0.0.1:1"]
     words = [option] if option == "--resume" else [option, draw.choice(values)]
-    if option == "--jobs" and "1000000000" in words:
-        words[1] = "0"
     return Case(["train", "experiment.toml", "--out", "run", *words])
 
 

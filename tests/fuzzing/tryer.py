@@ -5,7 +5,6 @@ Busy is what its processor time says, so that a slow or crowded machine is not t
 """
 
 import contextlib
-import io
 import json
 import multiprocessing as mp
 import os
@@ -29,9 +28,13 @@ from tests.fuzzing.inputs import Case
 from tests.fuzzing.values import CONSTANTS, EXPERIMENT, FLEET, LOG, ROUTING, TRACE
 
 SILENT_PROCESSOR_SECONDS = 20.0
-"""Twice ten seconds: libraries use both of two cores."""
+"""Without a word. Twice ten seconds: libraries use both of two cores."""
+BUSY_PROCESSOR_SECONDS = 60.0
+"""In all, for work that is long and says so: then it is ended."""
 SILENT_SECONDS = 180.0
 """For what waits and does not compute, such as for a pipe, however crowded the machine."""
+LENIENT = "backslashreplace"
+"""As standard error is written."""
 MOST_BYTES = 12 * 2**30
 
 
@@ -68,10 +71,10 @@ class Tryer:
             _furnish(folder, case)
             said = folder / ".said"
             self._pipe.send((case.arguments, str(folder)))
-            if not self._answers():
-                spoke = said.exists() and said.stat().st_size > 0
+            gave_up = self._waits(said)
+            if gave_up is not None:
                 self._stop()
-                return Outcome(0 if spoke else None, "silent for too long")
+                return gave_up
             try:
                 code, error = self._pipe.recv()
             except (EOFError, ConnectionResetError):
@@ -83,15 +86,21 @@ class Tryer:
             _unlock(folder)
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _answers(self) -> bool:
-        """Whether it ends before it has been busy, or waiting, for too long."""
+    def _waits(self, said: Path) -> Outcome | None:
+        """How it is given up: silent for too long, or at work and saying so; ``None`` if it ended."""
         assert self._pipe is not None and self._process is not None
-        begun, used = time.monotonic(), _processor_seconds(self._process.pid)
+        first = last = _processor_seconds(self._process.pid)
+        spoke, words = time.monotonic(), 0
         while not self._pipe.poll(0.2):
-            busy = _processor_seconds(self._process.pid) - used
-            if busy > SILENT_PROCESSOR_SECONDS or time.monotonic() - begun > SILENT_SECONDS:
-                return self._pipe.poll(0)
-        return True
+            used, now = _processor_seconds(self._process.pid), time.monotonic()
+            size = said.stat().st_size if said.exists() else 0
+            if size != words:
+                spoke, words, last = now, size, used
+            if used - last > SILENT_PROCESSOR_SECONDS or now - spoke > SILENT_SECONDS:
+                return None if self._pipe.poll(0) else Outcome(None, "silent for too long")
+            if used - first > BUSY_PROCESSOR_SECONDS:
+                return None if self._pipe.poll(0) else Outcome(0, "at work, and says so")
+        return None
 
     def _start(self) -> None:
         ours, theirs = self._context.Pipe()
@@ -204,8 +213,8 @@ def _serve(pipe: Connection) -> None:
         code: int | None = 0
         error = ""
         with (
-            Path(folder, ".said").open("w", encoding="utf-8") as said,
-            contextlib.redirect_stdout(io.StringIO()),
+            Path(folder, ".said").open("w", buffering=1, encoding="utf-8", errors=LENIENT) as said,
+            contextlib.redirect_stdout(said),
             contextlib.redirect_stderr(said),
         ):
             try:

@@ -279,3 +279,19 @@ def test_whatever_lies_in_the_folder_the_page_is_answered(tmp_path: Path) -> Non
         assert watcher.look()["state"] == "waiting"
     (tmp_path / "status.json").write_text('{"phase": "waiting for clients"}')
     assert watcher.look()["title"] == "Waiting for clients"
+
+
+@pytest.mark.parametrize("missing", ["concurrency", "routing"])
+def test_a_status_without_what_theory_needs_is_shown_without_theory(
+    tmp_path: Path, missing: str
+) -> None:
+    Deployment(tmp_path, updates=60).run()
+    path = tmp_path / "status.json"
+    status = json.loads(path.read_text())
+    assert Watcher(tmp_path).look()["clients"][0]["predicted"] is not None
+    for table in (status, *status["clients"]):
+        table.pop(missing, None)
+    path.write_text(json.dumps(status))
+    assert [client["predicted"] for client in Watcher(tmp_path).look()["clients"]] == [None] * len(
+        status["clients"]
+    )

@@ -133,6 +133,8 @@ def test_engines_by_name():
         make_engine("local", scheduler="tcp://a:1")
     with pytest.raises(InvalidInput, match="--jobs must be at least 1"):
         make_engine("local", jobs=0)
+    with pytest.raises(InvalidInput, match="--jobs 1099511627776 would take"):
+        make_engine("local", jobs=2**40)
 
 
 def test_a_scheduler_that_does_not_answer_is_said(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import typer
 from sojourn.cli import app
 from sojourn.cli.inputs import say_next
 from sojourn.errors import MissingExtra
+from sojourn.resources import check_jobs
 
 
 @app.command()
@@ -24,6 +25,7 @@ def demo(
     except ImportError as error:
         raise MissingExtra(error.name or "torch", extra="all") from error
 
+    check_jobs(jobs)
     page = demonstrate(out=out, jobs=jobs, say=typer.echo)
     typer.echo(f"open {page}")
     say_next(

@@ -8,6 +8,7 @@ import typer
 from sojourn.cli import app
 from sojourn.cli.inputs import say_next
 from sojourn.errors import MissingExtra
+from sojourn.resources import check_jobs
 
 
 @app.command()
@@ -36,6 +37,7 @@ def report(
     except ImportError as error:
         raise MissingExtra(error.name or "plotly", extra="report") from error
 
+    check_jobs(jobs)
     made = report_of(folders, title=title)
     page = made.write(out, stills=stills, jobs=jobs, say=typer.echo)
     typer.echo(f"{page} ({page.stat().st_size / 1e6:.1f} MB): open it in a browser")

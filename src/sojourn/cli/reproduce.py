@@ -10,6 +10,7 @@ from sojourn.cli import app
 from sojourn.cli.inputs import say_next, screen
 from sojourn.errors import MissingExtra
 from sojourn.progress import shown
+from sojourn.resources import check_jobs
 
 STYLES = {
     "reproduces": "green",
@@ -79,6 +80,7 @@ def reproduce(
             table.add_row(claim.number, claim.title, claim.source)
         console.print(table)
         return
+    check_jobs(jobs)
     folder = out or Path("runs") / f"paper-{scale}"
     seconds = None if budget is None else parse_duration(budget)
     work = Reproduction.prepare(

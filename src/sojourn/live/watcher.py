@@ -218,9 +218,10 @@ def _theory(status: Mapping[str, Any]) -> dict[int, float]:
     known = [
         (number, client["rate"], client["routing"])
         for number, client in enumerate(status.get("clients", ()))
-        if client["status"] == "alive" and client.get("rate")
+        if client["status"] == "alive" and client.get("rate") and client.get("routing") is not None
     ]
-    if not known or status.get("policy") not in ("routed", "never-queue"):
+    known_policy = status.get("policy") in ("routed", "never-queue")
+    if not known or not known_policy or status.get("concurrency") is None:
         return {}
     numbers, rates, routing = zip(*known, strict=True)
     try:

@@ -64,7 +64,7 @@ def save_all(figures: Iterable[Figure], folder: Path, *, jobs: int = 1) -> list[
     ]
     if jobs == 1 or len(views) < MANY:
         return [path for one in views for path in _save_both(one)]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(jobs, len(views)), mp_context=get_context("spawn")) as pool:
         return [path for paths in pool.map(_save_both, views, chunksize=4) for path in paths]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from sojourn.errors import InvalidInput, MissingExtra, SojournError, UnknownName
 from sojourn.history import History
+from sojourn.resources import check_jobs
 from sojourn.train.experiment.cells import Cell, Preflight, keep, preflight, run_and_keep, run_cell
 from sojourn.train.experiment.experiment import Experiment
 
@@ -137,7 +138,10 @@ class LocalEngine:
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
         parallel = Parallel(
-            n_jobs=self.jobs, backend="loky", batch_size=1, return_as="generator_unordered"
+            n_jobs=min(self.jobs, len(work)),
+            backend="loky",
+            batch_size=1,
+            return_as="generator_unordered",
         )
         job = delayed(_run_in_process)
         try:
@@ -171,7 +175,10 @@ class LocalEngine:
         from joblib import Parallel, delayed
 
         parallel = Parallel(
-            n_jobs=self.jobs, backend="loky", batch_size=1, return_as="generator_unordered"
+            n_jobs=min(self.jobs, len(work)),
+            backend="loky",
+            batch_size=1,
+            return_as="generator_unordered",
         )
         with processes_may_be_replaced():
             yield from parallel(
@@ -276,7 +283,7 @@ def make_engine(name: str, *, jobs: int = 1, scheduler: str | None = None) -> En
     if name == "local":
         if scheduler is not None:
             raise InvalidInput("--scheduler goes with --engine dask")
-        return LocalEngine(jobs)
+        return LocalEngine(check_jobs(jobs))
     if name != "dask":
         raise UnknownName("engine", name, ENGINES)
     if scheduler is None:
