@@ -14,6 +14,7 @@ from sojourn.tuning.race import (
     RUNGS,
     Candidate,
     at_edge,
+    below,
     expected_cost,
     ranking,
     survivors,
@@ -101,6 +102,15 @@ def test_a_strategy_is_judged_by_its_best_rate_not_by_its_worst():
     scores[Candidate(0, 0.2)] = 9.0
     left = survivors(scores, 2, entered=32)
     assert {c.strategy for c in left} == {0, 1, 2}
+
+
+def test_finalists_that_end_best_at_their_smallest_rate_get_the_next_smaller():
+    rates = dict.fromkeys(range(4), (0.1, 0.2, 0.4))
+    scores = {Candidate(s, r): s + r for s in range(4) for r in (0.2, 0.4)}
+    assert below(scores, rates) == [Candidate(0, 0.1), Candidate(1, 0.1)]
+    scores[Candidate(0, 0.4)] = -1.0
+    scores[Candidate(1, 0.1)] = 0.5
+    assert below(scores, rates) == []
 
 
 def test_those_judged_on_all_pilot_seeds_rank_first():

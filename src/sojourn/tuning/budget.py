@@ -21,6 +21,7 @@ from sojourn.tuning.pilots import evaluated_parts, group_key, schedule_for, vali
 from sojourn.tuning.race import (
     LEAST_FINALISTS,
     LEAST_SEEDS,
+    LOOKED_BELOW,
     REPEATED,
     RUNGS,
     expected_cost,
@@ -135,7 +136,7 @@ def _evaluations(setting: Setting) -> float:
     parts = evaluated_parts(setting.criterion)
     rows = np.diff([0, *np.searchsorted(parts, RUNGS, side="right")])
     runs = expected_runs(len(setting.candidates), len(setting.rates))
-    return float(np.dot(runs, rows)) + sum(REPEATED) * parts.size
+    return float(np.dot(runs, rows)) + (sum(REPEATED) + LOOKED_BELOW) * parts.size
 
 
 def fitted(setting: Setting, costs: Costs, budget: float | None, width: int) -> tuple[Setting, str]:

@@ -26,6 +26,7 @@ from sojourn.tuning.race import (
     SPREAD_OF_SCORE,
     Candidate,
     at_edge,
+    below,
     cautious,
     ranking,
     steadiest,
@@ -123,6 +124,7 @@ class Heats:
             self._load(alive)
             rung = self._rung(fraction, alive)
             if fraction == RUNGS[-1]:
+                self._look_below(rung, race)
                 self._repeat(rung)
             if not race.rungs:
                 self._extend(rung, race)
@@ -162,6 +164,15 @@ class Heats:
             rung.gradients += done.gradients
             self.progress.advance(len(pilot.candidates))
         return rung
+
+    def _look_below(self, rung: Rung, race: Race) -> None:
+        """Run smaller learning rates of finalists, dropped before, to the end."""
+        smaller = below(rung.scores, race.rates)
+        if not smaller or time.monotonic() > self.deadline:
+            return
+        further = self._rung(rung.fraction, smaller)
+        rung.scores |= further.scores
+        rung.gradients += further.gradients
 
     def _repeat(self, rung: Rung) -> None:
         """Run ever fewer of the finalists on further pilot seeds too."""

@@ -20,10 +20,12 @@ BASELINE_RATES = (3, 1, 0)
 LEAST_FINALISTS = 3
 LEADERS = 4
 """Strategies that keep their next smaller learning rate after the first rung."""
-REPEATED = (4, 2, 2)
+REPEATED = (3, 2, 2)
 """How many finalists run on a second, third and fourth pilot seed: luck decides between few."""
 LEAST_SEEDS, MOST_SEEDS = 3, 6
 """Fresh seeds on which finalists are compared."""
+LOOKED_BELOW = 2
+"""Finalists whose next smaller learning rate is tried too, if they end best at their smallest."""
 TIE = 0.02
 """Scores that differ by less, in proportion, are not told apart by a few pilots."""
 SPREAD_OF_SCORE = 0.15
@@ -54,7 +56,7 @@ def survivors(
     The best of all, half of them as they stand and half by where they are heading if the scores of the
     rung ``before`` are given; and of every strategy the best learning rate and the next smaller, which
     starts more slowly and ends with less noise, of ``baselines`` the best of all. To the last rung go
-    the leading strategies, each with its best learning rate and the next smaller.
+    the leading strategies, the first three each with its best learning rate and the next smaller.
 
     >>> scores = {Candidate(s, r): s - r for s in range(2) for r in (0.1, 0.2, 0.4)}
     >>> [(c.strategy, c.learning_rate) for c in survivors(scores, 1, entered=6)]
@@ -71,7 +73,7 @@ def survivors(
         ahead = [c for c in ahead if c not in best and c.strategy not in taken]
         best = best + (_one_of_each(ahead) if final else ahead)[: most - len(best)]
     kept = set(best)
-    for leader in best if final else _one_of_each(ranked)[:LEADERS]:
+    for leader in best[:LEAST_FINALISTS] if final else _one_of_each(ranked)[:LEADERS]:
         own = [c for c in ranked if c.strategy == leader.strategy]
         kept.update(_downwards([leader, *own])[:2])
     for strategy in {candidate.strategy for candidate in ranked}:
@@ -128,6 +130,24 @@ def at_edge(scores: Scores, rates: Mapping[int, Sequence[float]]) -> dict[int, s
     return found
 
 
+def below(scores: Scores, rates: Mapping[int, Sequence[float]]) -> list[Candidate]:
+    """The next smaller learning rates of the leading strategies that end best at their smallest.
+
+    The longer a run, the smaller its best step, so that a rate may have been dropped too soon. ``scores``
+    are those of the last rung, ``rates`` all that were tried.
+
+    >>> below({Candidate(0, 0.2): 1.0, Candidate(0, 0.4): 1.1}, {0: (0.1, 0.2, 0.4)})
+    [Candidate(strategy=0, learning_rate=0.1)]
+    """
+    found = []
+    for leader in _one_of_each(ranking(scores))[:LOOKED_BELOW]:
+        ran = [c.learning_rate for c in scores if c.strategy == leader.strategy]
+        smaller = [rate for rate in rates[leader.strategy] if rate < leader.learning_rate]
+        if leader.learning_rate == min(ran) and smaller:
+            found.append(Candidate(leader.strategy, max(smaller)))
+    return found
+
+
 def expected_runs(entered: int, strategies: int) -> tuple[float, ...]:
     """About how many of ``entered`` candidates run to each rung, on the first pilot seed.
 
@@ -149,11 +169,12 @@ def expected_cost(entered: int, strategies: int) -> float:
     """About how many whole runs a race among ``entered`` candidates costs.
 
     >>> round(expected_cost(96, 12) / 96, 2)
-    0.32
+    0.33
     """
     steps = (after - before for before, after in zip((0.0, *RUNGS), RUNGS, strict=False))
     runs = expected_runs(entered, strategies)
-    return sum(alive * step for alive, step in zip(runs, steps, strict=True)) + sum(REPEATED)
+    whole = sum(REPEATED) + LOOKED_BELOW
+    return sum(alive * step for alive, step in zip(runs, steps, strict=True)) + whole
 
 
 def cautious(scores: Sequence[float]) -> float:
