@@ -9,10 +9,11 @@ from sojourn.dispatch import Idle, NeverQueue, Policy, Routed, Shuffled, Synchro
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
 from sojourn.simulation import events, memoryless
-from sojourn.simulation.draws import routed_stream, shuffled_stream, until_full
+from sojourn.simulation.draws import routed_stream, until_full
 from sojourn.simulation.plain import PlainRun
 from sojourn.simulation.queues import empty_queues, in_flight
 from sojourn.simulation.scenario import Scenario
+from sojourn.simulation.sending import Sending
 from sojourn.simulation.starts import first_clients
 from sojourn.simulation.stationruns import StationRun
 from sojourn.simulation.streams import BLOCK, Seed, Stream, generators
@@ -141,31 +142,24 @@ class _EventRun:
         self._heap = events.empty_heap(min(n, m))
         cohorts = isinstance(policy, Synchronous)
         self._needed = max(2, m) if cohorts else 2
-        block = max(BLOCK, m)
         self._units = Units(
             network,
             scenario.laws,
             work=scenario.work,
             own=scenario.paired,
-            block=block,
+            block=max(BLOCK, m),
             least=2 if scenario.paired else self._needed,
             seed=seed,
         )
-        self._choices = Stream(choosing.random, block=block)
-        shuffled = isinstance(policy, Shuffled)
-        self._targets = (shuffled_stream if shuffled else routed_stream)(network, dispatch)
-        self._pool = np.arange(n, dtype=np.uint32)
-        self._turns = turns(network) if isinstance(policy, NeverQueue) else no_turns()
-        if not cohorts:
-            if shuffled and scenario.start == "spread":
-                clients = self._targets.take(m).astype(np.int64)
-            else:
-                clients = first_clients(network, scenario.start, m, starting)
-            self._place(clients)
-
-    def _place(self, clients: IntArray) -> None:
+        self._sending = Sending(network, policy, dispatch, choosing)
+        if cohorts:
+            return
+        if self._sending.shuffled and scenario.start == "spread":
+            clients = self._sending.targets.take(m).astype(np.int64)
+        else:
+            clients = first_clients(network, scenario.start, m, starting)
         events.place(self._queues, self._heap, self._units.times, clients)
-        self._heap.state[2] = begin(self._turns, self._pool, clients)
+        self._heap.state[2] = self._sending.begin(clients)
 
     def advance(
         self,
@@ -177,18 +171,17 @@ class _EventRun:
     ) -> tuple[int, bool]:
         def further(start: int) -> tuple[int, bool]:
             self._units.refill()
-            self._targets.ensure(1)
-            self._choices.ensure(self._needed)
-            cursor = np.array([self._targets.used, self._choices.used])
+            sending = self._sending
+            cursor = sending.ready(1, self._needed)
             more, ended = events.advance(
                 self._code,
                 self._queues,
                 self._heap,
                 self._units.times,
-                self._pool,
-                self._turns,
-                self._targets.values,
-                self._choices.values,
+                sending.pool,
+                sending.turns,
+                sending.targets.values,
+                sending.choices.values,
                 cursor,
                 limit,
                 done + start,
@@ -196,7 +189,7 @@ class _EventRun:
                 sent[start:],
                 time[start:],
             )
-            self._targets.used, self._choices.used = map(int, cursor)
+            sending.used(cursor)
             return more, ended
 
         return until_full(client.size, further)

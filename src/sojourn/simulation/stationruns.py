@@ -3,16 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn.dispatch import NeverQueue, Shuffled, Synchronous
+from sojourn.dispatch import Synchronous
 from sojourn.laws import ServiceLaw
 from sojourn.network import Network
 from sojourn.simulation import events, journeys, stations
-from sojourn.simulation.draws import routed_stream, shuffled_stream, until_full
+from sojourn.simulation.draws import until_full
 from sojourn.simulation.queues import empty_queues
 from sojourn.simulation.scenario import Scenario
+from sojourn.simulation.sending import Sending
 from sojourn.simulation.starts import first_journeys
-from sojourn.simulation.streams import BLOCK, Seed, Stream, generators, substreams
-from sojourn.simulation.turns import begin, no_turns, turns
+from sojourn.simulation.streams import BLOCK, Seed, generators, substreams
 from sojourn.simulation.units import DOWNLINK, SERVER, UPLINK, Units
 from sojourn.types import FloatArray, IntArray
 
@@ -35,16 +35,12 @@ class StationRun:
         self._journeys = journeys.no_journeys(n, m)
         self._heap = events.empty_heap(m)
         self._units = _StationUnits(network, scenario, seed, least=self._needed, loses=loses)
-        self._choices = Stream(choosing.random, block=max(BLOCK, m))
-        shuffled = isinstance(policy, Shuffled)
-        self._targets = (shuffled_stream if shuffled else routed_stream)(network, dispatch)
-        self._pool = np.arange(n, dtype=np.uint32)
-        self._turns = turns(network) if isinstance(policy, NeverQueue) else no_turns()
+        self._sending = Sending(network, policy, dispatch, choosing)
         if cohorts:
             return
         clients, stages = first_journeys(network, scenario.start, m, starting)
-        if shuffled and scenario.start == "spread":
-            clients = self._targets.take(m).astype(np.int64)
+        if self._sending.shuffled and scenario.start == "spread":
+            clients = self._sending.targets.take(m).astype(np.int64)
             travels = self._units.scale[n + clients] > 0.0
             stages = np.where(travels, journeys.DOWNLINK, journeys.SERVICE).astype(np.uint8)
         placed = 0
@@ -52,7 +48,7 @@ class StationRun:
             self._units.refill()
             state = self._queues, self._journeys, self._calendar, self._heap, self._units.times
             placed = stations.place(*state, clients, stages, placed)
-        self._heap.state[2] = begin(self._turns, self._pool, clients)
+        self._heap.state[2] = self._sending.begin(clients)
 
     def advance(
         self,
@@ -65,9 +61,8 @@ class StationRun:
         def further(start: int) -> tuple[int, bool]:
             self._units.refill()
             self._turn_the_page()
-            self._targets.ensure(self._sends)
-            self._choices.ensure(self._needed)
-            cursor = np.array([self._targets.used, self._choices.used])
+            sending = self._sending
+            cursor = sending.ready(self._sends, self._needed)
             more, ended = stations.advance(
                 self._code,
                 self._queues,
@@ -75,10 +70,10 @@ class StationRun:
                 self._calendar,
                 self._heap,
                 self._units.times,
-                self._pool,
-                self._turns,
-                self._targets.values,
-                self._choices.values,
+                sending.pool,
+                sending.turns,
+                sending.targets.values,
+                sending.choices.values,
                 cursor,
                 limit,
                 done + start,
@@ -86,7 +81,7 @@ class StationRun:
                 sent[start:],
                 time[start:],
             )
-            self._targets.used, self._choices.used = map(int, cursor)
+            sending.used(cursor)
             return more, ended
 
         return until_full(client.size, further)
