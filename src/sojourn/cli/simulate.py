@@ -207,7 +207,7 @@ def simulate(
         result |= _comparison(network, found, scenario)
         if model_bytes is not None:
             result["bytes"] = _traffic(network, found, model_bytes)
-        result["explanation"] = explanation(result, warm_up)
+        result["explanation"] = explanation(result, scenario, warm_up)
     result["provenance"] = provenance(seed=seed, rounds=rounds, time=time, warm_up=warm_up)
     if as_json:
         typer.echo(json.dumps(result, indent=2, allow_nan=False))

@@ -1,7 +1,7 @@
 """What ``sojourn simulate`` prints: simulation beside theory, and whether they agree."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -9,13 +9,18 @@ from rich.table import Table
 from sojourn.cli.inputs import print_table, printed
 from sojourn.estimate import plus_minus
 
+if TYPE_CHECKING:
+    from sojourn.simulation.scenario import Scenario
+
 MOST_ROWS = 40
 AGREE_WITHIN = 4.0
 WORDS = {"wait": "wait for them", "lose": "are lost and sent anew"}
 
 
-def explanation(result: dict[str, Any], warm_up: int) -> str:
+def explanation(result: dict[str, Any], scenario: "Scenario", warm_up: int) -> str:
     """Whether simulation and theory agree, and if not, why not."""
+    from sojourn.laws import Law
+
     if "theory" not in result["throughput"]:
         what = f"'{result['policy']}'"
         if "offline" in result:
@@ -30,12 +35,13 @@ def explanation(result: dict[str, Any], warm_up: int) -> str:
     if "approximate_throughput" in result:
         off = result["throughput"]["mean"] / result["approximate_throughput"] - 1.0
         near = f" From the approximation for these laws it is {off:+.1%}."
-    if result["law"] == "exponential" and result["server_law"] != "exponential":
+    exponential = all(law == Law("exponential") for law in scenario.laws)
+    if exponential and not scenario.is_exponential:
         return (
             f"The theory is for exponential times at the server, and these are "
             f"{result['server_law']}: {summary}.{near}"
         )
-    if result["law"] != "exponential" and result["policy"] == "routed":
+    if not exponential and scenario.policy.routes:
         share = result["throughput"]["mean"] / result["throughput"]["theory"] - 1.0
         return (
             f"The theory is for exponential service times, and these are {result['law']}: throughput "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sojourn.analysis import analyze
+from sojourn.dispatch import POLICIES, Policy
 from sojourn.errors import InvalidInput, SojournError
 from sojourn.history import History
 from sojourn.live.following import Follower, RunSeen
@@ -210,7 +211,8 @@ def _in_flight(status: Mapping[str, Any]) -> int:
     """Tasks among the clients; never more than one each where nobody may queue."""
     alive = sum(client["status"] == "alive" for client in status.get("clients", ()))
     tasks = int(status["concurrency"])
-    return min(tasks, max(alive, 1)) if status.get("policy") == "never-queue" else tasks
+    policy = POLICIES.get(status.get("policy", ""))
+    return min(tasks, max(alive, 1)) if policy is not None and policy.one_task_each else tasks
 
 
 def _theory(status: Mapping[str, Any]) -> dict[int, float]:
@@ -220,14 +222,15 @@ def _theory(status: Mapping[str, Any]) -> dict[int, float]:
         for number, client in enumerate(status.get("clients", ()))
         if client["status"] == "alive" and client.get("rate") and client.get("routing") is not None
     ]
-    known_policy = status.get("policy") in ("routed", "never-queue")
-    if not known or not known_policy or status.get("concurrency") is None:
+    policy = POLICIES.get(status.get("policy", ""))
+    theory = policy is not None and policy.analysis is not Policy.analysis
+    if not known or not theory or status.get("concurrency") is None:
         return {}
     numbers, rates, routing = zip(*known, strict=True)
     try:
         share = np.array(routing) / (sum(routing) or 1.0)
         network = Network(Fleet(rates), share, _in_flight(status))
-        found = analyze(network, status["policy"]).staleness
+        found = analyze(network, policy()).staleness
     except SojournError:
         return {}
     return dict(zip(numbers, found.tolist(), strict=True))
