@@ -1,5 +1,6 @@
 """Chromium, driven through its protocol, for the tests of pages."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -78,6 +79,14 @@ CONTROLS = """() => [...new Set([...document.querySelectorAll('button, input, se
 """Everything on a page that can be operated, by name: what a test must have clicked."""
 
 
+BEYOND = (
+    "[...document.querySelectorAll('.card, .tiles div, table, svg, h1, p')]"
+    ".filter(e => e.getClientRects().length && e.getBoundingClientRect().right > 689)"
+    ".map(e => e.outerHTML.slice(0, 80))"
+)
+"""What lies beyond the edge of paper."""
+
+
 def printed_whole(page: Any, shot: Path) -> list[str]:
     """What a dark page has beyond the edge of paper, after checking that it is printed on white.
 
@@ -88,12 +97,17 @@ def printed_whole(page: Any, shot: Path) -> list[str]:
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 688, "height": 900})
     page.evaluate("dispatchEvent(new Event('resize'))")
-    page.wait_for_timeout(400)
     white = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert white == "rgb(255, 255, 255)"
-    found: list[str] = page.evaluate(
-        "[...document.querySelectorAll('.card, .tiles div, table, svg, h1, p')]"
-        ".filter(e => e.getClientRects().length && e.getBoundingClientRect().right > 689)"
-        ".map(e => e.outerHTML.slice(0, 80))"
-    )
+    with contextlib.suppress(page_error()):  # figures are drawn anew some time after the resize
+        page.wait_for_function(f"() => {BEYOND}.length === 0")
+    found: list[str] = page.evaluate(BEYOND)
+    return found
+
+
+def page_error() -> type[Exception]:
+    """What waiting in vain raises."""
+    from playwright.sync_api import TimeoutError as InVain
+
+    found: type[Exception] = InVain
     return found

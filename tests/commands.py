@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ IMPORTED = [
     "sojourn.tuning",
     "torch",
 ]
+OUTPUTS = ("stdout", "stderr")
 WIDE = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
 
 
@@ -49,7 +51,7 @@ class Commands:
     def __init__(self, server: "subprocess.Popen[str]") -> None:
         assert server.stdin is not None
         assert server.stdout is not None
-        self._orders, self._codes = server.stdin, server.stdout
+        self._orders, self._answers = server.stdin, server.stdout
 
     @classmethod
     @contextlib.contextmanager
@@ -59,39 +61,107 @@ class Commands:
         ) as server:
             yield cls(server)
 
+    def start(self, folder: Path, *arguments: str, **environment: str) -> "Started":
+        """``sojourn ARGUMENTS`` in ``folder``, which goes on by itself."""
+        where = Path(tempfile.mkdtemp(dir=folder, prefix=".said-"))
+        return Started(self, self._begin(folder, where, arguments, environment), where)
+
     def run(self, folder: Path, *arguments: str, **environment: str) -> Finished:
         """``sojourn ARGUMENTS`` in ``folder``, wide enough that nothing wraps."""
-        variables = {**os.environ, **WIDE, **environment}
         with tempfile.TemporaryDirectory() as where:
-            said = [Path(where, name) for name in ("stdout", "stderr")]
-            order = [arguments, str(folder), [str(path) for path in said], variables]
-            self._orders.write(json.dumps(order) + "\n")
-            self._orders.flush()
-            child = None
+            child = self._begin(folder, Path(where), arguments, environment)
             try:
-                child = int(self._codes.readline())
-                code = int(self._codes.readline())
+                code = self.ask("wait", child)
             except BaseException:  # given up by a timeout: the next command has its own answer
-                os.kill(child or int(self._codes.readline()), signal.SIGKILL)
-                self._codes.readline()
+                os.kill(child, signal.SIGKILL)
+                self._answers.readline()
                 raise
-            return Finished(code, *(path.read_text(encoding="utf-8") for path in said))
+            assert code is not None
+            return finished(code, Path(where))
+
+    def said(self, folder: Path, *arguments: str, **environment: str) -> str:
+        """All that ``sojourn ARGUMENTS`` says in ``folder``, in the order in which it is said."""
+        with tempfile.TemporaryDirectory() as where:
+            together = Path(where, OUTPUTS[0])
+            (Path(where) / OUTPUTS[1]).symlink_to(together)
+            self.ask("wait", self._begin(folder, Path(where), arguments, environment))
+            return together.read_text(encoding="utf-8")
+
+    def _begin(
+        self, folder: Path, where: Path, arguments: tuple[str, ...], environment: dict[str, str]
+    ) -> int:
+        variables = {**os.environ, **WIDE, **environment}
+        outputs = [str(where / name) for name in OUTPUTS]
+        child = self.ask("begin", arguments, str(folder), outputs, variables)
+        assert child is not None
+        return child
+
+    def ask(self, *order: object) -> int | None:
+        """The number that the process answers; ``None`` for a child that has not ended."""
+        self._orders.write(json.dumps(order) + "\n")
+        self._orders.flush()
+        said = self._answers.readline().strip()
+        return int(said) if said else None
+
+
+class Started:
+    """A command that goes on by itself; what it says is in files in ``where``."""
+
+    def __init__(self, commands: Commands, pid: int, where: Path) -> None:
+        self._commands, self.pid, self._where = commands, pid, where
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, if it has ended."""
+        if self.returncode is None:
+            self.returncode = self._commands.ask("poll", self.pid)
+        return self.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Signal it, unless it has ended; until it is asked for its code, its number is its own."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self) -> Finished:
+        """How it ended, once it has."""
+        while self.poll() is None:
+            time.sleep(0.01)
+        assert self.returncode is not None
+        return finished(self.returncode, self._where)
+
+
+def finished(code: int, where: Path) -> Finished:
+    return Finished(code, *((where / name).read_text(encoding="utf-8") for name in OUTPUTS))
 
 
 def serve() -> None:
-    """Fork for every line of standard input; say the child's number, and its exit code in the end."""
+    """Fork for every command; say the child's number, and when it is asked for, its exit code.
+
+    Children that are left in the end are killed.
+    """
+    children: set[int] = set()
     for name in IMPORTED:
         importlib.import_module(name)
     load_kernels()
     assert threading.active_count() == 1
     with os.fdopen(0, "rb", buffering=0) as orders:
         for line in iter(orders.readline, b""):
-            child = os.fork()
-            if child == 0:
-                become(*json.loads(line))
-            os.write(1, f"{child}\n".encode())
-            _, status = os.waitpid(child, 0)
-            os.write(1, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            kind, *order = json.loads(line)
+            if kind == "begin":
+                child = os.fork()
+                if child == 0:
+                    become(*order)
+                children.add(child)
+                os.write(1, f"{child}\n".encode())
+                continue
+            child, status = os.waitpid(order[0], os.WNOHANG if kind == "poll" else 0)
+            children.discard(child)
+            os.write(1, f"{os.waitstatus_to_exitcode(status) if child else ''}\n".encode())
+    for child in children:
+        os.kill(child, signal.SIGKILL)
 
 
 def load_kernels() -> None:
@@ -111,7 +181,7 @@ def become(
     """
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for stream, path in enumerate(outputs, start=1):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

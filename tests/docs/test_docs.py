@@ -129,20 +129,20 @@ def offline(browser: Any) -> Iterator[Any]:
 
 
 @chromium
-@pytest.mark.parametrize("width", [1400, 390])
-def test_pages_are_whole_with_the_network_off(offline: Any, built: Path, width: int) -> None:
+def test_pages_are_whole_with_the_network_off(offline: Any, built: Path) -> None:
     page = offline.new_page()
-    page.set_viewport_size({"width": width, "height": 900})
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     for path in sorted(built.rglob("*.html")):
         page.goto(path.as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path.name
-        cut = page.evaluate(
-            "[...document.querySelectorAll('pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
-            ".map(e => e.textContent.slice(0, 60))"
-        )
-        assert cut == [], path.name
+        for width in (390, 1400):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path.name
+            cut = page.evaluate(
+                "[...document.querySelectorAll('pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+                ".map(e => e.textContent.slice(0, 60))"
+            )
+            assert cut == [], (path.name, width)
         broken = page.evaluate(
             "Promise.all([...document.images].filter(i => i.checkVisibility()).map(i => i.decode()"
             ".then(() => null, () => i.src))).then(all => all.filter(Boolean))"

@@ -1,10 +1,7 @@
 """The examples of docs/extending.md, as a stranger uses them: files beside an experiment."""
 
-import os
 import pickle
 import shutil
-import signal
-import subprocess
 import sys
 import time
 import tomllib
@@ -95,16 +92,6 @@ def work(tmp_path, plan_text):
     return folder
 
 
-def started(folder, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "sojourn", *map(str, arguments)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def test_the_page_shows_the_files():
     page = (DOCS / "extending.md").read_text()
     assert len(EXAMPLES) == 4
@@ -143,17 +130,17 @@ def test_killed_resumed_in_processes_and_run_again_from_its_folder(commands, wor
     elsewhere = work.parent / "elsewhere"
     run_experiment(Experiment.read(work / "e.toml"), work / "whole", LocalEngine())
     whole = (work / "whole" / "history.jsonl").read_bytes()
-    killed = started(elsewhere, "train", "../source/e.toml", "--out", "killed")
+    killed = commands.start(elsewhere, "train", "../source/e.toml", "--out", "killed")
     cells = elsewhere / "killed" / "cells"
     end = time.monotonic() + PATIENCE
     while not any(cells.glob("all-three*.checkpoint")):
-        assert killed.poll() is None, killed.communicate()
+        assert killed.poll() is None, killed.wait()
         assert time.monotonic() < end
         time.sleep(0.01)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
+    killed.kill()
+    killed.wait()
     assert not (elsewhere / "killed" / "history.jsonl").exists()
-    again = ["train", "../source/e.toml", "--out", "killed", "--resume", "--jobs", "2"]
+    again = ["train", "../source/e.toml", "--out", "killed", "--resume"]
     done = commands.run(elsewhere, *again)
     assert done.code == 0, done.error
     assert (elsewhere / "killed" / "history.jsonl").read_bytes() == whole

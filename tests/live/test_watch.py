@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from sojourn.report.verdict import verdict_of
 from sojourn.runfolder import RunFolder
 from sojourn.tuning.heats import Heats
 from sojourn.tuning.tune import tune
+from tests.commands import Commands
 from tests.deploy.test_gridserver import Deployment
 from tests.live.conftest import write_race
 from tests.live.test_tries import until
@@ -48,17 +50,11 @@ def contents(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def train(folder: Path, *options: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "sojourn", "train", "experiment.toml", "--out", "run"]
-    return subprocess.Popen(
-        [*command, *options], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-
-
-def test_a_training_that_runs_is_killed_and_resumed(tmp_path: Path) -> None:
+def test_a_training_that_runs_is_killed_and_resumed(commands: Commands, tmp_path: Path) -> None:
+    train = partial(commands.start, tmp_path, "train", "experiment.toml", "--out", "run")
     (tmp_path / "experiment.toml").write_text(EXPERIMENT)
     run = tmp_path / "run"
-    first = train(tmp_path)
+    first = train()
     try:
         until(lambda: (run / "experiment.toml").exists() or first.poll() is not None)
         watcher = Watcher(run)
@@ -79,8 +75,7 @@ def test_a_training_that_runs_is_killed_and_resumed(tmp_path: Path) -> None:
     assert late["state"] == "silent"
     assert "--resume" in late["text"]
     assert contents(run) == before, "nothing is written by who only looks"
-    second = train(tmp_path, "--resume")
-    assert second.wait(280) == 0
+    assert train("--resume").wait().code == 0
     done = watcher.look()
     histories = RunFolder(run).histories
     assert done["state"] == "finished"

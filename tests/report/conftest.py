@@ -117,9 +117,18 @@ def tuned_folder(run_folder: Path) -> Path:
     return run_folder
 
 
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pages are that are written once and looked at by many tests."""
+    return tmp_path_factory.mktemp("pages")
+
+
 @pytest.fixture
-def tuned_page(tuned_folder: Path, tmp_path: Path) -> Path:
-    return report_of([tuned_folder]).write(tmp_path / "tuned.html", stills=False)
+def tuned_page(tuned_folder: Path, pages: Path) -> Path:
+    page = pages / "tuned.html"
+    if not page.exists():
+        report_of([tuned_folder]).write(page, stills=False)
+    return page
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,11 @@ pytestmark = needs_chromium
 
 
 @pytest.fixture
-def report(reproduction: Path, run_folder: Path, tmp_path: Path) -> Path:
-    return report_of([reproduction, run_folder]).write(tmp_path / "report.html", stills=False)
+def report(reproduction: Path, run_folder: Path, pages: Path) -> Path:
+    page = pages / "report.html"
+    if not page.exists():
+        report_of([reproduction, run_folder]).write(page, stills=False)
+    return page
 
 
 @pytest.fixture

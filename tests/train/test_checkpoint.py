@@ -31,6 +31,7 @@ from sojourn.train.replay.state import Position, Version
 from tests.train.small import CLASSES, perceptron, small_problem, small_schedule
 
 ROOT = Path(__file__).parents[2]
+ROUNDS, BROKEN_OFF = 160, 50
 
 
 class Interrupted(Exception):
@@ -45,7 +46,9 @@ def interrupt_after(rounds):
     return advance
 
 
-def run(path=None, *, rule=None, batched=False, progress=False, rounds=400, model=None, **changes):
+def run(
+    path=None, *, rule=None, batched=False, progress=False, rounds=ROUNDS, model=None, **changes
+):
     rule = rule or GeneralizedAsyncSGD()
     schedule = small_schedule(
         concurrency=4, rounds=rounds, policy=rule.policy, work=rule.local_steps
@@ -72,7 +75,7 @@ def interrupted(path, monkeypatch, **options):
     monkeypatch.setattr("sojourn.train.replay.loop.SECONDS_PER_PROGRESS", 0.0)
     monkeypatch.setattr("sojourn.train.replay.checkpoint.LEAST_SECONDS_PER_WRITE", 0.0)
     with pytest.raises(Interrupted):
-        run(path, progress=interrupt_after(100), **options)
+        run(path, progress=interrupt_after(BROKEN_OFF), **options)
 
 
 WITH_OPTIMISERS = [
@@ -92,7 +95,7 @@ def test_an_interrupted_run_goes_on_to_the_same_history(tmp_path, monkeypatch, r
     resumed = run(
         path, rule=rule, batched=batched, progress=lambda done, total: rounds.append(done)
     )
-    assert rounds[0] > 100
+    assert rounds[0] > BROKEN_OFF
     whole = run(rule=rule, batched=batched)
     assert records(resumed) == records(whole)
     assert np.array_equal(resumed.weights, whole.weights)
@@ -135,7 +138,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     first = run(path)
     rounds = []
     again = run(path, progress=lambda done, total: rounds.append(done))
-    assert rounds == [400]
+    assert rounds == [ROUNDS]
     assert records(again) == records(first)
 
 
