@@ -211,7 +211,7 @@ def _in_flight(status: Mapping[str, Any]) -> int:
     """Tasks among the clients; never more than one each where nobody may queue."""
     alive = sum(client["status"] == "alive" for client in status.get("clients", ()))
     tasks = int(status["concurrency"])
-    policy = POLICIES.get(status.get("policy", ""))
+    policy = POLICIES.get(str(status.get("policy")))
     return min(tasks, max(alive, 1)) if policy is not None and policy.one_task_each else tasks
 
 
@@ -222,9 +222,10 @@ def _theory(status: Mapping[str, Any]) -> dict[int, float]:
         for number, client in enumerate(status.get("clients", ()))
         if client["status"] == "alive" and client.get("rate") and client.get("routing") is not None
     ]
-    policy = POLICIES.get(status.get("policy", ""))
-    theory = policy is not None and policy.analysis is not Policy.analysis
-    if not known or not theory or status.get("concurrency") is None:
+    policy = POLICIES.get(str(status.get("policy")))
+    if policy is None or policy.analysis is Policy.analysis:
+        return {}
+    if not known or status.get("concurrency") is None:
         return {}
     numbers, rates, routing = zip(*known, strict=True)
     try:
