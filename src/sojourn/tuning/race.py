@@ -25,7 +25,7 @@ REPEATED = (3, 2, 2)
 LEAST_SEEDS, MOST_SEEDS = 3, 6
 """Fresh seeds on which finalists are compared."""
 LOOKED_BELOW = 2
-"""Finalists whose next smaller learning rate is tried too, if they end best at their smallest."""
+"""Finalists that run with the next smaller learning rate too, and with one more if they end best at that."""
 TIE = 0.02
 """Scores that differ by less, in proportion, are not told apart by a few pilots."""
 SPREAD_OF_SCORE = 0.15
@@ -53,10 +53,10 @@ def survivors(
 ) -> list[Candidate]:
     """Who goes on after ``rung`` (from 0), best first, when ``entered`` candidates began the race.
 
-    The best of all, half of them as they stand and half by where they are heading if the scores of the
-    rung ``before`` are given; and of every strategy the best learning rate and the next smaller, which
+    The best of all, half of them (to the last rung one) by where they are heading if the scores of the
+    rung ``before`` are given, the others as they stand; and of every strategy the best learning rate and the next smaller, which
     starts more slowly and ends with less noise, of ``baselines`` the best of all. To the last rung go
-    the leading strategies, the first three each with its best learning rate and the next smaller.
+    the leading strategies, the first two each with its best learning rate and the next smaller.
 
     >>> scores = {Candidate(s, r): s - r for s in range(2) for r in (0.1, 0.2, 0.4)}
     >>> [(c.strategy, c.learning_rate) for c in survivors(scores, 1, entered=6)]
@@ -65,15 +65,16 @@ def survivors(
     ranked = ranking(scores)
     final = rung == len(KEPT) - 1
     leaders = _one_of_each(ranked) if final else ranked
-    most = max(LEAST_FINALISTS if final else 1, math.ceil(KEPT[rung] * entered))
-    best = leaders[: most if before is None else math.ceil(most / 2)]
+    most = max(LEAST_FINALISTS + 1 if final else 1, math.ceil(KEPT[rung] * entered))
+    ahead_of_time = 1 if final else most // 2
+    best = leaders[: most if before is None else most - ahead_of_time]
     if before is not None:
         ahead = ranking({c: heading(scores[c], before[c]) for c in ranked})
         taken = {c.strategy for c in best} if final else set()
         ahead = [c for c in ahead if c not in best and c.strategy not in taken]
         best = best + (_one_of_each(ahead) if final else ahead)[: most - len(best)]
     kept = set(best)
-    for leader in best[:LEAST_FINALISTS] if final else _one_of_each(ranked)[:LEADERS]:
+    for leader in best[:LOOKED_BELOW] if final else _one_of_each(ranked)[:LEADERS]:
         own = [c for c in ranked if c.strategy == leader.strategy]
         kept.update(_downwards([leader, *own])[:2])
     for strategy in {candidate.strategy for candidate in ranked}:
@@ -159,9 +160,9 @@ def expected_runs(entered: int, strategies: int) -> tuple[float, ...]:
     alive = [float(entered)]
     for rung, kept in enumerate(KEPT):
         final = rung == len(KEPT) - 1
-        best = max(LEAST_FINALISTS if final else 1, math.ceil(kept * entered))
+        best = max(LEAST_FINALISTS + 1 if final else 1, math.ceil(kept * entered))
         each = strategies * RATES_OF_EACH[rung]
-        alive.append(min(alive[-1], 2 * best if final else best / 2 + each))
+        alive.append(min(alive[-1], best + LOOKED_BELOW if final else best / 2 + each))
     return tuple(alive)
 
 
