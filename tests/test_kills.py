@@ -2,7 +2,7 @@
 
 Processes are forked from one that has imported what takes seconds to import. How long a kill waits
 is drawn up to the time that the whole run took, so most kills come in the middle of it; one that
-comes too late is as good as none, and a fresh run is begun.
+comes too late does not count, and a fresh run is begun.
 """
 
 import contextlib
@@ -179,8 +179,8 @@ class Stage:
         assert code == 0 or said.strip(), "it ended without a word"
 
 
-def check_kills(name: str, folder: Path, kills: int, seed: int) -> int:
-    """How many of ``kills`` came while the work was being done; results are compared on the way."""
+def check_kills(name: str, folder: Path, kills: int, seed: int) -> None:
+    """Kill it ``kills`` times while it is at work; results are compared on the way."""
     draw = random.Random(seed)
     stage = Stage(WORKS[name], folder)
     begun = time.monotonic()
@@ -189,20 +189,20 @@ def check_kills(name: str, folder: Path, kills: int, seed: int) -> int:
     assert whole
     stage.clear()
     hit = 0
-    for _ in range(kills):
+    while hit < kills:
         process = stage.start()
         process.join(draw.uniform(0.0, 1.1 * lasted))
-        if process.is_alive():
+        ended = not process.is_alive()
+        if not ended:
             os.kill(process.pid, draw.choice(SIGNALS))
             hit += 1
             process.join()
-        if draw.random() < 0.3:
+        if ended or draw.random() < 0.3:
             assert stage.finish() == whole
+            said = (folder / "said.txt").read_text(encoding="utf-8")
+            assert "Traceback" not in said, said[-3000:]
             stage.clear()
     assert stage.finish() == whole
-    said = (folder / "said.txt").read_text(encoding="utf-8")
-    assert "Traceback" not in said, said[-3000:]
-    return hit
 
 
 @pytest.mark.parametrize("name", ["train", "simulate", "deployed server"])
@@ -214,7 +214,7 @@ def test_killed_and_run_again(name: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", WORKS)
 def test_killed_a_hundred_times(name: str, tmp_path: Path) -> None:
-    assert check_kills(name, tmp_path, 100, seed=2) > 50
+    check_kills(name, tmp_path, 100, seed=2)
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def _late_blow(honest: np.ndarray, count: int, norm: float) -> np.ndarray:
 
 
 ATTACKS = {
-    "just below the bound": Attack(lambda honest, count, norm: _constant(honest, 1.99 * norm)),
+    "just below the bound": Attack(lambda honest, count, norm: _constant(honest, 1.49 * norm)),
     "slow start": Attack(_late_blow),
     "sign flip": Attack(lambda honest, count, norm: honest * honest.dtype.type(-29.0)),
     "scaled noise": Attack(_noise),

@@ -4,8 +4,9 @@ from abc import ABC, abstractmethod
 
 from sojourn.deploy.agreement import Agreement
 from sojourn.deploy.clients import Client
-from sojourn.deploy.quarantine import Quarantine
+from sojourn.deploy.quarantine import MAJORITY, Quarantine
 from sojourn.deploy.routing import Router
+from sojourn.deploy.screening import Chain
 from sojourn.deploy.tasks import Actions, Counts, Event, EventKind, Task
 from sojourn.deploy.versions import Versions
 
@@ -20,6 +21,7 @@ class Membership(ABC):
     router: Router
     agreement: Agreement
     quarantine: Quarantine
+    screen: Chain
     patience: int
     versions: Versions
     tasks: dict[int, Task]
@@ -96,9 +98,12 @@ class Membership(ABC):
             self._fill(None, now, actions)
 
     def _quarantine_if_due(self, client: Client, now: float, actions: Actions) -> None:
-        watched = self.quarantine.watches_agreement
-        agreement, seen = self.agreement.of(client.number) if watched else (1.0, 0)
-        reason = self.quarantine.reason(refused=client.refused, agreement=agreement, seen=seen)
+        watched = self.quarantine.watches_agreement and self.screen.trusts_majority
+        watched = watched and len(self.clients) >= MAJORITY
+        agreement, evidence = self.agreement.of(client.number) if watched else (1.0, 0.0)
+        reason = self.quarantine.reason(
+            refused=client.refused, agreement=agreement, evidence=evidence
+        )
         if reason is not None:
             self._condemn(client, reason, now, actions)
 

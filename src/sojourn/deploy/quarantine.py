@@ -8,23 +8,26 @@ from pathlib import Path
 from sojourn.checks import check_number, check_whole
 
 NAMES_FILE = "quarantine.txt"
-LONG_ENOUGH = 20
-"""Updates of a client before its agreement is held against it."""
+EVIDENCE = 1.0
+"""Updates, at a time when all are of one mind, before a client's agreement is held against it."""
+MAJORITY = 5
+"""Clients of which most can be said to agree."""
+POINTS_AWAY = -0.5
 MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
 class Quarantine:
     """A client is put into quarantine after ``refused`` replies that were no good (0: never), or if
-    after 20 updates its agreement with the others is ``agreement`` or less (-1: never).
+    on enough evidence its agreement with the others is ``agreement`` or less (-1: never).
 
-    >>> Quarantine(refused=3).reason(refused=3, agreement=1.0, seen=50)
+    >>> Quarantine(refused=3).reason(refused=3, agreement=1.0, evidence=50.0)
     '3 replies refused'
-    >>> Quarantine().reason(refused=0, agreement=-0.9, seen=50)
+    >>> Quarantine().reason(refused=0, agreement=-0.9, evidence=0.5)
     """
 
     refused: int = 10
-    agreement: float = -1.0
+    agreement: float = POINTS_AWAY
 
     def __post_init__(self) -> None:
         check_whole("refused", self.refused, least=0)
@@ -35,11 +38,11 @@ class Quarantine:
         """Whether agreement is looked at."""
         return self.agreement > -1.0
 
-    def reason(self, *, refused: int, agreement: float, seen: int) -> str | None:
+    def reason(self, *, refused: int, agreement: float, evidence: float) -> str | None:
         """Why a client is to be in quarantine; ``None`` if it need not."""
         if self.refused and refused >= self.refused:
             return f"{refused} replies refused"
-        if self.watches_agreement and seen >= LONG_ENOUGH and agreement <= self.agreement:
+        if self.watches_agreement and evidence >= EVIDENCE and agreement <= self.agreement:
             return f"its updates point away from the others' (agreement {agreement:.2f})"
         return None
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sojourn.config import Table
 from sojourn.deploy.pacing import LARGEST_SPEED
-from sojourn.deploy.quarantine import Quarantine
+from sojourn.deploy.quarantine import POINTS_AWAY, Quarantine
 from sojourn.deploy.replanning import Replan
 from sojourn.deploy.routing import check_policy
 from sojourn.deploy.screening import Norm, Screen, screens_named
@@ -131,7 +131,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         "largest_speed": _at_least(table, "largest-speed", float, 0.0, default=LARGEST_SPEED),
         "quarantine": Quarantine(
             refused=_at_least(table, "quarantine-refused", int, 0, default=10),
-            agreement=_at_least(table, "quarantine-agreement", float, -1.0, default=-1.0),
+            agreement=_at_least(table, "quarantine-agreement", float, -1.0, default=POINTS_AWAY),
         ),
         "shortest_deadline": _at_least(table, "shortest-deadline", float, 0.1, default=10.0),
         "first_deadline": _at_least(table, "first-deadline", float, 0.1, default=30.0),

@@ -80,6 +80,11 @@ class Chain:
         return Verdict("apply", given.update, scale)
 
     @property
+    def trusts_majority(self) -> bool:
+        """Whether the clients are the measure: not the server's samples, nor trust in everybody."""
+        return bool(self.screens) and not any(screen.needs_reference for screen in self.screens)
+
+    @property
     def typical_norms(self) -> FloatArray:
         """What every client typically sends, ``(n,)``; NaN where it is not known."""
         for guard in self._guards:

@@ -2,7 +2,9 @@ r"""Clipping to the clients' typical norm, and to what their weight may be.
 
 Let :math:`M` be the 0.7-quantile over the clients of what each of them typically sends (the median
 norm of its last five updates). An update of norm :math:`\|g\|` is multiplied by
-:math:`\min(1, cM/\|g\|)`. The quantile is over *clients*, so that it does not matter how often one
+:math:`\min(1, cM/\|g\|)`, and by :math:`cM/N_i` once more if the norm :math:`N_i` that is typical of
+its client is above :math:`cM`: who always sends too much has the less influence the more it sends, and
+most of it who sends what is allowed. The quantile is over *clients*, so that it does not matter how often one
 sends, and as long as at most three in ten are hostile :math:`M` is at most the largest norm that is
 typical of an honest client. Beside this a client spends weight: after :math:`t` rounds the weights
 :math:`w` of its updates may sum to :math:`c\,t\,p_i w_i` and five more, where :math:`p_i w_i` is what
@@ -41,7 +43,8 @@ QUANTILE = 0.7
 
 @dataclass(frozen=True)
 class Norm(Screen):
-    """Clip every update to ``largest_ratio`` times the clients' typical norm.
+    """Clip every update to ``largest_ratio`` times the clients' typical norm, and those of clients who
+    typically send more than that to less.
 
     Until half of the clients (at most 16) have sent something nothing can be said about a norm, and
     updates are held back, because who answers first may be hostile; with fewer than five clients,
@@ -93,6 +96,8 @@ class NormGuard:
         if math.isinf(bound):
             bound = self.bound() if self._holds else bound
         scale = min(1.0, bound / norm) if norm > 0.0 else 1.0
+        if self._holds and (usual := self.typical[given.client]) > bound:
+            scale *= bound / float(usual)
         scale *= self._affordable(given)
         return Verdict("apply", *_scaled(given.update, scale))
 
