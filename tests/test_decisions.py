@@ -41,7 +41,7 @@ README_SETTINGS = {
     "data go with speed": "digits-by-speed-three-clusters-exponential",
 }
 README_STRATEGIES = {
-    "never-queue, capped weights, momentum": "never-queue, capped, momentum",
+    "never-queue, capped weights, adaptive steps": "never-queue, capped, adaptive",
     "never-queue, half debiased, adaptive steps": "never-queue, half debiased, adaptive",
     "never-queue (plain asynchronous SGD)": "never-queue",
     "the paper's routing, constants measured": "the paper's routing",

@@ -15,7 +15,7 @@ import numpy as np
 
 from sojourn.checks import check_number
 from sojourn.errors import InvalidInput
-from sojourn.knobs import Knobs
+from sojourn.knobs import Knobs, set_knobs
 from sojourn.rules.schedules import Constant, RateSchedule
 from sojourn.rules.state import AVERAGE, Arrival, Number, ServerState
 from sojourn.types import Vector
@@ -108,7 +108,7 @@ class Plain(Server):
     @cached_property
     def _bare(self) -> bool:
         """Whether a move is made as it is, which is then done without detours: it is for each task."""
-        return self.clip is None and not self.weight_decay and type(self.schedule) is Constant
+        return not set_knobs(self)
 
     def move(self, state: ServerState, move: Move, arrival: Arrival) -> ServerState:
         if self._bare:
