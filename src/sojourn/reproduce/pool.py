@@ -11,7 +11,7 @@ from sojourn.progress import Progress, Silent, by_fraction
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
 from sojourn.reproduce.training import exponential
-from sojourn.train.experiment.cells import expected_gradients, kept
+from sojourn.train.experiment.cells import Cell, expected_gradients, kept
 from sojourn.train.experiment.engines import LocalEngine, Work, processes_may_be_replaced
 from sojourn.train.experiment.run import prepare_folder, run_experiment
 
@@ -40,7 +40,7 @@ def make_runs(
     shown.start("training", sum(cost.values()))
     advance = by_fraction(shown, cost)
 
-    def hear(part: Work, fraction: float) -> None:
+    def hear(part: Work[Cell], fraction: float) -> None:
         advance((part[2], part[1]), fraction)
 
     parts = [part for _, part in work]
@@ -58,8 +58,7 @@ def histories(runner: CellRunner, cell: TrainingCell, made: Wanted) -> list[Hist
     for (where, strategy), pairs in made.items():
         if where == cell:
             folder, experiment, cells = runner.runs(cell, strategy, pairs)
-            runs = [kept(experiment, one, folder) for one in cells]
-            found += [run for run in runs if run is not None]
+            found += [run for one in cells for run in kept(experiment, one, folder) or ()]
     return found
 
 
@@ -71,7 +70,7 @@ def summarize_runs(runner: CellRunner, made: Wanted) -> None:
         run_experiment(experiment, folder, engine, resume=True)
 
 
-Prepared = list[tuple[TrainingCell, Work]]
+Prepared = list[tuple[TrainingCell, Work[Cell]]]
 
 
 def _prepared(runner: CellRunner, wanted: Wanted) -> Prepared:
@@ -115,7 +114,7 @@ def _in_order(entries: Prepared) -> Prepared:
     for cell, work in entries:
         longest[cell.data] = max(cost[id(work)], longest.get(cell.data, 0.0))
 
-    def place(entry: tuple[TrainingCell, Work]) -> tuple[float, str, str, int, float]:
+    def place(entry: tuple[TrainingCell, Work[Cell]]) -> tuple[float, str, str, int, float]:
         cell, work = entry
         where = cell.data, exponential(cell).name, work[1].seed
         return -longest[cell.data], *where, -cost[id(work)]

@@ -1,4 +1,4 @@
-"""Where cells are run: in this process, in several, or on a Dask cluster."""
+"""Where parts are run: in this process, in several, or on a Dask cluster."""
 
 import os
 import tempfile
@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from sojourn.errors import InvalidInput, MissingExtra, SojournError, UnknownName
-from sojourn.history import History
 from sojourn.resources import check_jobs
-from sojourn.train.experiment.cells import Cell, Preflight, keep, preflight, run_and_keep, run_cell
+from sojourn.train.experiment.cells import AnyPart, Part, Runs, keep, run_and_keep, run_part
 from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.preflight import Preflight, preflight
 
 SECONDS_BETWEEN_LOOKS = 0.5
 
@@ -57,30 +57,35 @@ def note(path: Path, place: int) -> Callable[[float], None]:
     return write
 
 
-Done = Iterator[tuple[Cell, History]]
-Work = tuple[Experiment, Cell, Path]
-"""A cell, the experiment it belongs to, and the folder of its results."""
+Work = tuple[Experiment, AnyPart, Path]
+"""A part, the experiment it belongs to, and the folder of its results."""
 
-Advance = Callable[[Cell, float], None]
-"""Called with the fraction of a cell that is done."""
+Advance = Callable[[AnyPart, float], None]
+"""Called with the fraction of a part that is done."""
+
+Done = Iterator[tuple[AnyPart, Runs]]
 
 ENGINES = ("local", "dask")
 CONNECT_SECONDS = 10
 
 
 class Engine(Protocol):
-    """Runs cells, keeps their histories in a folder, and yields them as they finish."""
+    """Runs parts, keeps their histories in a folder, and yields them as they finish."""
 
     def threads(self) -> int | None:
-        """Threads that a cell may use; ``None`` if workers know best."""
+        """Threads that a part may use; ``None`` if workers know best."""
 
     def look(self, experiment: Experiment) -> Preflight:
-        """`preflight`, where cells are run."""
+        """`preflight`, where parts are run."""
 
     def run(
-        self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
-    ) -> Done:
-        """Run ``cells``; whatever was yielded is on disk."""
+        self,
+        experiment: Experiment,
+        parts: Sequence[AnyPart],
+        folder: Path,
+        advance: Advance[AnyPart],
+    ) -> Done[AnyPart]:
+        """Run ``parts``; whatever was yielded is on disk."""
 
     def map(
         self, function: Callable[..., Any], work: Sequence[tuple[Any, ...]]
@@ -96,7 +101,7 @@ class Engine(Protocol):
 class LocalEngine:
     """Processes on this machine, which share its cores; one job runs in this process.
 
-    A cell that was interrupted goes on from its checkpoint.
+    A part that was interrupted goes on from its checkpoint.
     """
 
     jobs: int = 1
@@ -116,17 +121,23 @@ class LocalEngine:
         return preflight(experiment)
 
     def run(
-        self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
-    ) -> Done:
-        """Run ``cells`` in order, or ``jobs`` of them at a time."""
-        work = [(experiment, cell, folder) for cell in cells]
-        for (_, cell, _), history in self.run_work(work, lambda one, done: advance(one[1], done)):
-            yield cell, history
+        self,
+        experiment: Experiment,
+        parts: Sequence[AnyPart],
+        folder: Path,
+        advance: Advance[AnyPart],
+    ) -> Done[AnyPart]:
+        """Run ``parts`` in order, or ``jobs`` of them at a time."""
+        work = [(experiment, part, folder) for part in parts]
+        for (_, part, _), histories in self.run_work(work, lambda one, done: advance(one[1], done)):
+            yield part, histories
 
     def run_work(
-        self, work: Sequence[Work], advance: Callable[[Work, float], None] = lambda one, done: None
-    ) -> Iterator[tuple[Work, History]]:
-        """Run cells of several experiments, ``jobs`` at a time, begun in the order given.
+        self,
+        work: Sequence[Work[AnyPart]],
+        advance: Callable[[Work[AnyPart], float], None] = lambda one, done: None,
+    ) -> Iterator[tuple[Work[AnyPart], Runs]]:
+        """Run parts of several experiments, ``jobs`` at a time, begun in the order given.
 
         ``advance`` is called from another thread.
         """
@@ -149,10 +160,10 @@ class LocalEngine:
                 processes_may_be_replaced(),
                 following(len(work), lambda place, done: advance(work[place], done)) as fractions,
             ):
-                for place, history in parallel(
+                for place, histories in parallel(
                     job(place, *one, os.getpid(), fractions) for place, one in enumerate(work)
                 ):
-                    yield work[place], history
+                    yield work[place], histories
         except TerminatedWorkerError as error:
             raise SojournError(
                 "a worker process ended unexpectedly, perhaps for want of memory. What was "
@@ -200,17 +211,21 @@ class DaskEngine:
         """Workers keep the number of threads that they were started with."""
 
     def run(
-        self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
-    ) -> Done:
-        """Send all cells to the scheduler; histories are kept here as they come back."""
+        self,
+        experiment: Experiment,
+        parts: Sequence[AnyPart],
+        folder: Path,
+        advance: Advance[AnyPart],
+    ) -> Done[AnyPart]:
+        """Send all parts to the scheduler; histories are kept here as they come back."""
         with self._client() as (dask, client):
             futures = {
-                client.submit(run_cell, experiment, cell, pure=False): cell for cell in cells
+                client.submit(run_part, experiment, part, pure=False): part for part in parts
             }
             for future in dask.as_completed(futures, loop=client.loop):
-                history = self._result(future, f"What was finished is kept in {folder}: ")
-                keep(experiment, futures[future], folder, history)
-                yield futures[future], history
+                histories = self._result(future, f"What was finished is kept in {folder}: ")
+                keep(experiment, futures[future], folder, histories)
+                yield futures[future], histories
 
     @property
     def width(self) -> int:
@@ -300,8 +315,8 @@ def _placed(
 
 
 def _run_in_process(
-    place: int, experiment: Experiment, cell: Cell, folder: Path, parent: int, fractions: Path
-) -> tuple[int, History]:
+    place: int, experiment: Experiment, part: Part, folder: Path, parent: int, fractions: Path
+) -> tuple[int, Runs]:
     tell = note(fractions, place)
 
     def tell_or_stop_when_orphaned(done: int, total: int) -> None:
@@ -309,7 +324,7 @@ def _run_in_process(
             os._exit(1)
         tell(done / total)
 
-    return place, run_and_keep(experiment, cell, folder, tell_or_stop_when_orphaned)
+    return place, run_and_keep(experiment, part, folder, tell_or_stop_when_orphaned)
 
 
 def _reporter(advance: Callable[[float], None]) -> Callable[[int, int], None]:

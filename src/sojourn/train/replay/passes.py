@@ -1,15 +1,89 @@
-"""What a model is passed through: its layers one by one, the way back, and its accuracy."""
+"""What a pass takes and gives: the samples of its batch, layers one by one, the way back, accuracy."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numba import njit
 from torch import Tensor, nn
 
 from sojourn.errors import InvalidInput
 from sojourn.history import RESERVED
+from sojourn.types import IntArray
+
+BLOCK = 32
+_BATCHES, _NOISE = 0, 1
+
+
+class Batches:
+    """The batches of every client for one seed, drawn a block at a time.
+
+    Batch ``number`` of ``client`` does not depend on who asks, nor on what was asked before, so
+    that every strategy sees the same world. A batch is ``batch_size`` samples without repetition,
+    independent of the client's other batches; a client with fewer samples than that draws with
+    repetition. Clients follow one another in one numbering of all samples.
+
+    >>> Batches(1, sizes=[5, 3], batch_size=4).indices(client=1, number=0).tolist()
+    [7, 5, 5, 6]
+    """
+
+    def __init__(self, seed: int, sizes: list[int], batch_size: int) -> None:
+        self.seed = check_seed(seed)
+        self.batch_size = batch_size
+        self._sizes = sizes
+        self._offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
+        self._blocks: dict[int, tuple[int, tuple[Tensor, ...]]] = {}
+
+    def indices(self, client: int, number: int) -> Tensor:
+        """The samples of batch ``number`` of ``client``, shape ``(batch_size,)``."""
+        block, row = divmod(number, BLOCK)
+        drawn = self._blocks.get(client)
+        if drawn is None or drawn[0] != block:
+            drawn = block, self._draw(client, block)
+            self._blocks[client] = drawn
+        return drawn[1][row]
+
+    def noise(self, client: int, number: int) -> int:
+        """A seed for whatever else is random in that batch: augmentation and dropout."""
+        return int(self._sequence(client, number, _NOISE).generate_state(1, np.uint64)[0] >> 1)
+
+    def _sequence(self, client: int, number: int, purpose: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence([self.seed, client, number], spawn_key=(purpose,))
+
+    def _draw(self, client: int, block: int) -> tuple[Tensor, ...]:
+        generator = np.random.default_rng(self._sequence(client, block, _BATCHES))
+        size, shape = self._sizes[client], (BLOCK, self.batch_size)
+        if size < self.batch_size:
+            picked = self._offsets[client] + generator.integers(size, size=shape)
+        else:
+            order = self._offsets[client] + np.arange(size)
+            picked = np.empty(shape, dtype=np.int64)
+            _pick(order, generator.integers(np.arange(self.batch_size), size, size=shape), picked)
+        return torch.from_numpy(picked).unbind()
+
+
+def check_seed(seed: int) -> int:
+    """``seed`` as an int of at least 0, or ``InvalidInput``."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InvalidInput(f"seed must be a whole number of at least 0; it is {seed!r}")
+    return int(seed)
+
+
+@njit(cache=True, nogil=True)
+def _pick(order: IntArray, swaps: IntArray, picked: IntArray) -> None:
+    """The first places of a shuffled ``order``, once per row: place i swaps with ``swaps[row, i]``.
+
+    Whatever order a row begins with, every set of that many samples is equally likely.
+    """
+    for row in range(swaps.shape[0]):
+        for i in range(swaps.shape[1]):
+            j = swaps[row, i]
+            order[i], order[j] = order[j], order[i]
+            picked[row, i] = order[i]
+
 
 Metric: TypeAlias = Callable[[Tensor, Tensor], float]
 """From all outputs on the test set, and its labels, to a number."""

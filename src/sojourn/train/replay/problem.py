@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from sojourn.errors import InvalidInput
 from sojourn.measure import check_primary
-from sojourn.train.replay.batches import Batches
 from sojourn.train.replay.passes import (
+    Batches,
     Count,
     Counted,
     Metric,

@@ -2,7 +2,8 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,12 @@ from sojourn.history import History
 from sojourn.progress import Advance, progress_bar
 from sojourn.provenance import provenance
 from sojourn.rules import Rule, check_rule, rule_to_table
-from sojourn.train.replay.batches import check_seed
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest
 from sojourn.train.replay.gradients import (
     Workers,
 )
-from sojourn.train.replay.loop import Replay
+from sojourn.train.replay.loop import SECONDS_PER_PROGRESS, Replay
+from sojourn.train.replay.passes import check_seed
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.state import (
     Position,
@@ -85,13 +86,59 @@ def replay(
     )
     run.evaluate(every=evaluate_every, at=evaluate_at, refine=refine, stop_at=stop_at)
     about = _about(run)
-    file = _checkpoint_file(checkpoint, run, batched)
+    file = _checkpoint_file(checkpoint, [run], batched)
     position = (file.read() if file else None) or run.beginning(batched)
     name = strategy or rule.name
     bar = progress_bar(name) if progress is True else nullcontext(progress or None)
     with bar as advance:
         run.run(position, file, advance)
     return run.history(position, name, provenance(**about, batched=bool(position.batched)))
+
+
+def replay_together(
+    schedule: "Schedule",
+    problem: Problem,
+    rule: Rule,
+    *,
+    learning_rates: Sequence[float],
+    seed: int,
+    batched: bool,
+    evaluate_every: int | None = None,
+    evaluate_at: ArrayLike | None = None,
+    refine: bool = False,
+    client_weights: ArrayLike | None = None,
+    strategy: str | None = None,
+    progress: Advance | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+) -> list[History]:
+    """What `replay` gives at every one of ``learning_rates``, trained in lockstep.
+
+    With ``batched`` the gradients of all are one stacked computation: the same up to rounding, which
+    may depend on who else is in the stack; without, they are those of `replay` to the bit.
+    ``checkpoint`` keeps all runs in one file, so that they go on from the same round.
+    """
+    runs = []
+    for rate in learning_rates:
+        _check(schedule, problem, rule, rate, evaluate_every)
+        run = Replay(
+            schedule,
+            problem,
+            rule,
+            learning_rate=float(rate),
+            seed=check_seed(seed),
+            client_weights=client_weights,
+        )
+        run.evaluate(every=evaluate_every, at=evaluate_at, refine=refine)
+        runs.append(run)
+    lockstep = Lockstep(runs)
+    file = _checkpoint_file(checkpoint, runs, batched)
+    positions = file.read_all() if file else []
+    positions = positions or [run.beginning(batched) for run in runs]
+    lockstep.run(positions, batched=batched, file=file, advance=progress)
+    return [
+        run.history(position, strategy or rule.name, provenance(**_about(run), batched=batched))
+        for run, position in zip(runs, positions, strict=True)
+    ]
 
 
 def _check(
@@ -147,12 +194,18 @@ def _about(run: Replay) -> dict[str, Any]:
 
 
 def _checkpoint_file(
-    checkpoint: str | os.PathLike[str] | Checkpoint | None, run: Replay, batched: bool | None
+    checkpoint: str | os.PathLike[str] | Checkpoint | None,
+    runs: Sequence[Replay],
+    batched: bool | None,
 ) -> CheckpointFile | None:
     if checkpoint is None:
         return None
     settings = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-    return CheckpointFile(settings, {**run.identity(), "batched": digest(batched)})
+    identity = {**runs[0].identity(), "batched": digest(batched)}
+    rates = [run.learning_rate for run in runs]
+    if len(rates) > 1:
+        identity["learning rate"] = digest(rates)
+    return CheckpointFile(settings, identity, rates)
 
 
 MOST_TOGETHER = 64
@@ -186,12 +239,13 @@ class Lockstep:
         *,
         until: int | None = None,
         batched: bool | None = None,
-        advance: Callable[[int], None] | None = None,
+        file: CheckpointFile | None = None,
+        advance: Advance | None = None,
     ) -> bool | None:
         """Take all positions, which stand at the same round, to round ``until`` (or the end).
 
-        Members that diverge stay where they did. ``advance`` hears of every gradient. Returns
-        whether gradients were computed together, once that is settled.
+        Members that diverge stay where they did. ``advance`` hears of rounds, those done and all.
+        Returns whether gradients were computed together, once that is settled.
         """
         lead = self.members[0]
         last = lead.schedule.rounds if until is None else min(until, lead.schedule.rounds)
@@ -199,20 +253,28 @@ class Lockstep:
         active = [i for i, p in enumerate(positions) if not p.over and p.round < last]
         if len({positions[i].round for i in active}) > 1:
             raise InvalidInput("members of a lockstep must stand at the same round")
+        moved, next_progress = bool(active), 0.0
         while active:
-            done = self._step(
+            self._step(
                 [self.members[i] for i in active], [positions[i] for i in active], workers, last
             )
-            if advance is not None:
-                advance(done)
             active = [i for i in active if not positions[i].over and positions[i].round < last]
+            if file and active and file.due:
+                file.write(*positions)
+            if advance and time.monotonic() >= next_progress:
+                advance(max(p.round for p in positions), last)
+                next_progress = time.monotonic() + SECONDS_PER_PROGRESS
+        if file and moved:
+            file.write(*positions)
+        if advance:
+            advance(last, last)
         return workers.batched
 
     @staticmethod
     def _step(
         members: Sequence[Replay], positions: Sequence[Position], workers: Workers, last: int
-    ) -> int:
-        """One run of independent tasks, for all; how many gradients that were."""
+    ) -> None:
+        """One run of independent tasks, for all."""
         lead, copies = members[0], len(members)
         limit = max(1, min(lead.longest_run, MOST_TOGETHER) // copies)
         end = lead.next_end(positions[0], limit, last)
@@ -221,7 +283,6 @@ class Lockstep:
         results = list(workers.results(tasks, copies))
         for place, (member, position) in enumerate(zip(members, positions, strict=True)):
             member.apply(position, end, results[place::copies])
-        return len(tasks)
 
 
 def work_of(run: Replay) -> tuple[Any, ...]:
