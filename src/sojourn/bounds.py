@@ -251,12 +251,12 @@ def rounds_to_accuracy(
     network: Network,
     constants: LearningConstants,
     *,
-    gradient_norm: float,
+    squared_gradient_norm: float,
     guaranteed: bool = False,
     bound: str = "paper",
     buffer: int = 1,
 ) -> Horizon:
-    r"""Rounds until the mean squared gradient norm is at most ``gradient_norm``, at the best learning rate.
+    r"""Rounds until the mean squared gradient norm is at most ``squared_gradient_norm``, at the best learning rate.
 
     .. math:: T(\eta) = \frac{A}{\eta (\epsilon/8 - \eta b - \eta^2 c)}, \qquad
               b = \frac{L B}{n^2} S_1, \quad c = \frac{L^2 B m}{n^2} S_2
@@ -268,35 +268,35 @@ def rounds_to_accuracy(
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
     >>> rounds_to_accuracy(Network(fleet, uniform_routing(fleet), 1), LearningConstants(1, 1, 1, 0),
-    ...                    gradient_norm=0.8)
+    ...                    squared_gradient_norm=0.8)
     Horizon(400 at learning rate 0.05)
     """
     s = penalties(network, Form(bound, buffer))
-    return horizon(s, constants, gradient_norm=gradient_norm, guaranteed=guaranteed)
+    return horizon(s, constants, squared_gradient_norm=squared_gradient_norm, guaranteed=guaranteed)
 
 
 def time_to_accuracy(
     network: Network,
     constants: LearningConstants,
     *,
-    gradient_norm: float,
+    squared_gradient_norm: float,
     guaranteed: bool = False,
     bound: str = "paper",
     buffer: int = 1,
 ) -> Horizon:
-    r"""Time until the gradient norm of ``rounds_to_accuracy``: its rounds divided by the throughput.
+    r"""Time until what ``rounds_to_accuracy`` counts the rounds to: its rounds divided by the throughput.
 
     An objective in routing and concurrency alone, without a learning rate or a number of rounds.
 
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
     >>> time_to_accuracy(Network(fleet, uniform_routing(fleet), 1), LearningConstants(1, 1, 1, 0),
-    ...                  gradient_norm=0.8)
+    ...                  squared_gradient_norm=0.8)
     Horizon(400 at learning rate 0.05)
     """
     s = penalties(network, Form(bound, buffer))
     return per_time_horizon(
-        s, horizon(s, constants, gradient_norm=gradient_norm, guaranteed=guaranteed)
+        s, horizon(s, constants, squared_gradient_norm=squared_gradient_norm, guaranteed=guaranteed)
     )
 
 
@@ -304,12 +304,12 @@ def horizon(
     s: Penalties,
     constants: LearningConstants,
     *,
-    gradient_norm: float,
+    squared_gradient_norm: float,
     guaranteed: bool = False,
     learning_rate: float | None = None,
 ) -> Horizon:
     """``rounds_to_accuracy`` of a network whose penalties are known, or at a given learning rate."""
-    target = check_positive("gradient_norm", gradient_norm) / 8.0
+    target = check_positive("squared_gradient_norm", squared_gradient_norm) / 8.0
     b, c, b_gradient, c_gradient = s.weighted(constants)
     capped = False
     if learning_rate is not None:
@@ -335,7 +335,7 @@ def horizon(
     left = target - eta * b - eta**2 * c
     if left <= 0:
         raise Unreachable(
-            f"a mean squared gradient norm of {gradient_norm:g} is out of reach at learning rate {s.form.buffer * eta:g}: the bound's noise and "
+            f"a mean squared gradient norm of {squared_gradient_norm:g} is out of reach at learning rate {s.form.buffer * eta:g}: the bound's noise and "
             f"staleness alone are {8 * (eta * b + eta**2 * c):.4g}. Ask for more than that, or for a "
             f"learning rate below {s.form.buffer * _reachable_rate(target, b, c):.3g}."
         )

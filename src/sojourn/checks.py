@@ -22,6 +22,11 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
     return int(value)
 
 
+def check_seed(seed: Any) -> int:
+    """``seed`` as an int of at least 0, or ``InvalidInput``."""
+    return check_whole("seed", seed, least=0)
+
+
 def check_number(
     name: str,
     value: Any,
@@ -55,7 +60,7 @@ def check_number(
 def check_positive(name: str, value: float) -> float:
     """``value`` as a positive finite float, or ``InvalidInput``."""
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        number = math.nan if isinstance(value, bool | str) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number > 0):

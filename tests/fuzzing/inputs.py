@@ -111,7 +111,7 @@ def _plan(draw: random.Random) -> Case:
     arguments = ["plan", draw.choice(["fleet.csv", "fleet.csv", _paths(draw)])]
     for option in draw.sample(
         [
-            *("--gradient-norm", "--time", "--rounds", "--concurrency", "--learning-rate"),
+            *("--squared-gradient-norm", "--time", "--rounds", "--concurrency", "--learning-rate"),
             *("--routing", "--constants", "--group", "--objective", "--rho", "--server-rate"),
             *("--server-power", "--clients", "--figure"),
         ],
@@ -327,7 +327,12 @@ def _explore(draw: random.Random) -> Case:
     settings: dict[str, Any] = {
         **{"rates": [0.5, 1.0], "counts": [2, 3], "concurrency": 5, "dispatch": "routed"},
         **{"exponent": 0.5, "learning_rate": 0.02, "debias": 1.0, "goal": "noise-rate"},
-        **{"gradient_norm": 0.5, "partition": "homogeneous", "horizon": 10.0, "width": 800.0},
+        **{
+            "squared_gradient_norm": 0.5,
+            "partition": "homogeneous",
+            "horizon": 10.0,
+            "width": 800.0,
+        },
     }
     name = draw.choice(["view", "view", "advice", "compare", "save", "stop", "tries", "nothing"])
     if name == "save":

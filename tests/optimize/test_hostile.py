@@ -66,7 +66,7 @@ def test_rounds_without_end():
         ),
         (lambda: sj.LearningConstants(1e300, 1, 1, 1), "initial_gap must lie between"),
         (lambda: sj.LearningConstants(1, 1, 1, 1e300), "heterogeneity must lie between"),
-        (lambda: sj.TimeToAccuracy(CONSTANTS, 1e-300), "gradient_norm must lie between"),
+        (lambda: sj.TimeToAccuracy(CONSTANTS, 1e-300), "squared_gradient_norm must lie between"),
         (lambda: sj.TimeBudget(CONSTANTS, 1e308), "time must lie between"),
         (lambda: sj.PerTime(CONSTANTS, 1e300, 0), "learning_rate must lie between"),
     ],

@@ -10,7 +10,7 @@ from scipy import stats
 from torch import nn
 
 from sojourn.errors import InvalidInput
-from sojourn.train.replay.batches import BLOCK, Batches
+from sojourn.train.replay.passes import BLOCK, Batches
 from sojourn.train.replay.problem import Problem
 from tests.train.small import CLASSES, perceptron, small_problem
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from sojourn.checks import check_seed
 from sojourn.errors import InvalidInput
 from sojourn.extensions import load_extension
 from sojourn.train.data.partition import Partition, make_partition
 from sojourn.train.data.sets import CropAndFlip, Dataset, load_dataset
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import build_model
-from sojourn.train.replay.batches import check_seed
 from sojourn.train.replay.checkpoint import digest
 from sojourn.train.replay.problem import Problem
 from sojourn.types import FloatArray

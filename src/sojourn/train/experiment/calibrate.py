@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput
-from sojourn.train.replay.problem import EVALUATION_CHUNK, Loss, Problem, Samples
+from sojourn.train.replay.metrics import Loss
+from sojourn.train.replay.problem import EVALUATION_CHUNK, Problem, Samples
 from sojourn.train.replay.state import relative_weights
 from sojourn.types import FloatArray
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sojourn.checks import check_seed
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.extensions import is_extension
@@ -294,8 +295,7 @@ def _seeds(table: Table) -> tuple[int, ...]:
             raise InvalidFile(f"{table.where}: 'seeds' is at most {MOST_SEEDS}; it is {given}")
         return tuple(range(given))
     for seed in given:
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise InvalidFile(f"{table.where}: a seed must be a whole number >= 0: {seed!r}")
+        said(table.where, check_seed, seed)
     if not given or len(set(given)) != len(given):
         raise InvalidFile(f"{table.where}: 'seeds' must be different numbers: {given}")
     return tuple(given)

@@ -1,18 +1,80 @@
-"""What a model is passed through: its layers one by one, the way back, and its accuracy."""
+"""What one task computes with: its samples, the layers one by one, and the way back."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
+import numpy as np
 import torch
+from numba import njit
 from torch import Tensor, nn
 
+from sojourn.checks import check_seed
 from sojourn.errors import InvalidInput
-from sojourn.history import RESERVED
+from sojourn.types import IntArray
 
-Metric: TypeAlias = Callable[[Tensor, Tensor], float]
-"""From all outputs on the test set, and its labels, to a number."""
+BLOCK = 32
+_BATCHES, _NOISE = 0, 1
+
+
+class Batches:
+    """The batches of every client for one seed, drawn a block at a time.
+
+    Batch ``number`` of ``client`` does not depend on who asks, nor on what was asked before, so
+    that every strategy sees the same world. A batch is ``batch_size`` samples without repetition,
+    independent of the client's other batches; a client with fewer samples than that draws with
+    repetition. Clients follow one another in one numbering of all samples.
+
+    >>> Batches(1, sizes=[5, 3], batch_size=4).indices(client=1, number=0).tolist()
+    [7, 5, 5, 6]
+    """
+
+    def __init__(self, seed: int, sizes: list[int], batch_size: int) -> None:
+        self.seed = check_seed(seed)
+        self.batch_size = batch_size
+        self._sizes = sizes
+        self._offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
+        self._blocks: dict[int, tuple[int, tuple[Tensor, ...]]] = {}
+
+    def indices(self, client: int, number: int) -> Tensor:
+        """The samples of batch ``number`` of ``client``, shape ``(batch_size,)``."""
+        block, row = divmod(number, BLOCK)
+        drawn = self._blocks.get(client)
+        if drawn is None or drawn[0] != block:
+            drawn = block, self._draw(client, block)
+            self._blocks[client] = drawn
+        return drawn[1][row]
+
+    def noise(self, client: int, number: int) -> int:
+        """A seed for whatever else is random in that batch: augmentation and dropout."""
+        return int(self._sequence(client, number, _NOISE).generate_state(1, np.uint64)[0] >> 1)
+
+    def _sequence(self, client: int, number: int, purpose: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence([self.seed, client, number], spawn_key=(purpose,))
+
+    def _draw(self, client: int, block: int) -> tuple[Tensor, ...]:
+        generator = np.random.default_rng(self._sequence(client, block, _BATCHES))
+        size, shape = self._sizes[client], (BLOCK, self.batch_size)
+        if size < self.batch_size:
+            picked = self._offsets[client] + generator.integers(size, size=shape)
+        else:
+            order = self._offsets[client] + np.arange(size)
+            picked = np.empty(shape, dtype=np.int64)
+            _pick(order, generator.integers(np.arange(self.batch_size), size, size=shape), picked)
+        return torch.from_numpy(picked).unbind()
+
+
+@njit(cache=True, nogil=True)
+def _pick(order: IntArray, swaps: IntArray, picked: IntArray) -> None:
+    """The first places of a shuffled ``order``, once per row: place i swaps with ``swaps[row, i]``.
+
+    Whatever order a row begins with, every set of that many samples is equally likely.
+    """
+    for row in range(swaps.shape[0]):
+        for i in range(swaps.shape[1]):
+            j = swaps[row, i]
+            order[i], order[j] = order[j], order[i]
+            picked[row, i] = order[i]
 
 
 def forward_steps(model: nn.Module) -> list[Callable[[Tensor], Tensor]]:
@@ -52,104 +114,6 @@ def backward(loss: Tensor) -> None:
     )
 
 
-Counted = tuple[int, int]
-"""How many answers are right, of how many."""
-
-Count = Callable[[Tensor, Tensor], Counted]
-"""From outputs and labels of some samples."""
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-def accuracy_of(loss: Loss, outputs: Tensor, y: Tensor, everyone: Tensor) -> Count | None:
-    """How to count right answers, given some outputs with their labels, and all labels there are.
-
-    ``None`` if there is no right and wrong.
-    """
-    ignored = int(getattr(loss, "ignore_index", -100))
-    if not y.is_floating_point():
-        if outputs.dim() == y.dim() + 1 and outputs.shape != (*y.shape, 1):
-            places = [
-                d
-                for d in range(1, outputs.dim())
-                if outputs.shape[:d] + outputs.shape[d + 1 :] == y.shape
-            ]
-            if len(places) > 1:
-                places = [d for d in places if _points_at_labels(loss, outputs, y, d, ignored)]
-            return _classes(places[0], ignored) if len(places) == 1 else None
-        return _yes_or_no(0.0) if _same(outputs, y) and _binary(everyone) else None
-    if not (_same(outputs, y) and _binary(everyone)):
-        return None
-    if outputs.shape == y.shape and y.dim() > 1 and y.shape[-1] > 1:
-        one_each = bool((everyone.sum(dim=-1) == 1).all())
-        if one_each and _close(loss, outputs, outputs + 3.0, y):
-            return _one_hot
-    return _answers(loss, outputs, y)
-
-
-def _classes(place: int, ignored: int) -> Count:
-    def count(outputs: Tensor, y: Tensor) -> Counted:
-        right = outputs.argmax(dim=place) == y
-        kept = y != ignored
-        return int((right & kept).sum()), int(kept.sum())
-
-    return count
-
-
-def _one_hot(outputs: Tensor, y: Tensor) -> Counted:
-    right = outputs.argmax(dim=-1) == y.argmax(dim=-1)
-    return int(right.sum()), right.numel()
-
-
-def _yes_or_no(threshold: float) -> Count:
-    def count(outputs: Tensor, y: Tensor) -> Counted:
-        right = (outputs.reshape(y.shape) > threshold) == (y > 0.5)
-        return int(right.sum()), right.numel()
-
-    return count
-
-
-def _answers(loss: Loss, outputs: Tensor, y: Tensor) -> Count | None:
-    """Yes from 0 on where the loss takes logits, from one half on where it takes probabilities.
-
-    A loss that is least at the labels themselves, such as a squared error, is of neither kind.
-    """
-    wanted = y.reshape(outputs.shape).to(outputs.dtype)
-    if _value(loss, 16.0 * wanted - 8.0, y) < _value(loss, wanted, y):
-        return _yes_or_no(0.0)
-    refused = not math.isfinite(_value(loss, torch.full_like(outputs, 2.0), y))
-    sure, unsure = 0.98 * wanted + 0.01, torch.full_like(outputs, 0.5)
-    return _yes_or_no(0.5) if refused and _value(loss, sure, y) < _value(loss, unsure, y) else None
-
-
-def _points_at_labels(loss: Loss, outputs: Tensor, y: Tensor, place: int, ignored: int) -> bool:
-    """Whether the score of the label is the one whose rise lowers the loss most, along ``place``."""
-    scores = torch.zeros_like(outputs).requires_grad_()
-    with torch.enable_grad():
-        (slope,) = torch.autograd.grad(loss(scores, y), scores)
-    kept = y != ignored
-    return bool((slope.argmin(dim=place) == y)[kept].all())
-
-
-def _value(loss: Loss, outputs: Tensor, y: Tensor) -> float:
-    try:
-        return float(loss(outputs, y))
-    except (RuntimeError, ValueError):
-        return math.inf
-
-
-def _close(loss: Loss, one: Tensor, other: Tensor, y: Tensor) -> bool:
-    return math.isclose(_value(loss, one, y), _value(loss, other, y), rel_tol=1e-4, abs_tol=1e-6)
-
-
-def _same(outputs: Tensor, y: Tensor) -> bool:
-    return outputs.numel() == y.numel() and outputs.squeeze(-1).shape == y.squeeze(-1).shape
-
-
-def _binary(y: Tensor) -> bool:
-    return bool(((y == 0) | (y == 1)).all())
-
-
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Inside, torch's own generator starts from ``seed``; afterwards it is as it was.
@@ -175,16 +139,3 @@ def check_no_parameter_hooks(model: nn.Module) -> None:
                 'in the loss or in the rule (server = { name = "plain", clip = 1.0 } clips, '
                 "weight-decay decays)."
             )
-
-
-def checked_metrics(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """``metrics``, if their names can be columns of a history and they can be called."""
-    for name, metric in metrics.items():
-        if not name.isidentifier() or name in RESERVED:
-            raise InvalidInput(
-                f"a metric cannot be called {name!r}: take a name like those in Python that no "
-                "column of a history has"
-            )
-        if not callable(metric):
-            raise InvalidInput(f"the metric {name} must be a function (outputs, y) -> number")
-    return dict(metrics)

@@ -10,23 +10,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sojourn.checks import check_whole
 from sojourn.errors import InvalidInput
 from sojourn.measure import check_primary
-from sojourn.train.replay.batches import Batches
-from sojourn.train.replay.passes import (
+from sojourn.train.replay.metrics import (
     Count,
     Counted,
+    Loss,
     Metric,
     accuracy_of,
+    checked_metrics,
+)
+from sojourn.train.replay.passes import (
+    Batches,
     backward,
     check_no_parameter_hooks,
-    checked_metrics,
     forward_steps,
     seeded,
 )
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
-Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Augment: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
 
 EVALUATION_CHUNK = 1000
@@ -82,8 +85,7 @@ class Problem:
         primary: str | None = None,
         higher_is_better: bool = True,
     ) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise InvalidInput(f"batch_size must be a whole number of at least 1: {batch_size!r}")
+        check_whole("batch_size", batch_size)
         if not train_sets:
             raise InvalidInput("train_sets is empty: give one pair (x, y) per client")
         for client, samples in enumerate(train_sets):

@@ -1,30 +1,24 @@
 """Training in virtual time: a schedule replayed on a problem under a rule, or under several at once."""
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from sojourn.checks import check_positive, check_seed, check_whole
 from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.progress import Advance, progress_bar
 from sojourn.provenance import provenance
 from sojourn.rules import Rule, check_rule, rule_to_table
-from sojourn.train.replay.batches import check_seed
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest
-from sojourn.train.replay.gradients import (
-    Workers,
-)
+from sojourn.train.replay.gradients import Workers
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.state import (
-    Position,
-)
+from sojourn.train.replay.state import Position
 
 if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
@@ -109,15 +103,9 @@ def _check(
     check_rule(rule)
     if not schedule.rounds:
         raise InvalidInput("the schedule is empty: no task completes in its time. Give it longer.")
-    number = isinstance(learning_rate, int | float | np.number)
-    if not (number and 0 < learning_rate < math.inf):
-        raise InvalidInput(f"learning_rate must be positive and finite; it is {learning_rate!r}")
-    if evaluate_every is not None and not (
-        isinstance(evaluate_every, int | np.integer) and evaluate_every >= 1
-    ):
-        raise InvalidInput(
-            f"evaluate_every must be a whole number of rounds, at least 1; it is {evaluate_every!r}"
-        )
+    check_positive("learning_rate", learning_rate)
+    if evaluate_every is not None:
+        check_whole("evaluate_every", evaluate_every)
     work = schedule.scenario.work
     if work != rule.local_steps:
         raise InvalidInput(
