@@ -10,6 +10,7 @@ from scipy.special import fdtrc, fdtri, stdtr, stdtrit
 from scipy.stats import t as student
 
 from sojourn.errors import InvalidInput
+from sojourn.estimate import Estimate
 from sojourn.types import FloatArray
 
 LEVEL = 0.05
@@ -35,14 +36,14 @@ def told_apart(first: Sequence[float], second: Sequence[float], looks: int = 1) 
             return None
         return math.inf if sides.pop() else -math.inf
     both = np.isfinite(a) & np.isfinite(b)
-    difference = a[both] - b[both]
-    if difference.size < 2:
+    pairs = int(both.sum())
+    if pairs < 2:
         return None
-    error = difference.std(ddof=1) / math.sqrt(difference.size)
-    mean = float(difference.mean())
+    found = Estimate.difference(a[both], b[both])
+    mean, error = float(found.mean), float(found.standard_error)
     if error == 0.0:
         return round(mean, 12) if mean else None
-    limit = float(student.ppf(1.0 - LEVEL / looks / 2.0, difference.size - 1))
+    limit = float(student.ppf(1.0 - LEVEL / looks / 2.0, pairs - 1))
     return round(mean, 12) if abs(mean) > limit * error else None
 
 
@@ -105,10 +106,10 @@ class Looks:
         number = differences.size
         if number not in self.pairs or not np.isfinite(differences).all():
             return Interval(float(differences.mean()) if number else math.nan, *_NOWHERE, number)
-        mean = float(differences.mean())
-        error = float(differences.std(ddof=1)) / math.sqrt(number)
+        found = Estimate.from_samples(differences)
+        mean = float(found.mean)
         nominal = _share(self.pairs, level, _difference_levels) * number
-        margin = _t_limit(nominal, number) * error
+        margin = _t_limit(nominal, number) * float(found.standard_error)
         return Interval(mean, mean - margin, mean + margin, number)
 
     def of_deviations(

@@ -77,7 +77,7 @@ def test_local_steps_by_hand():
     first = start - 0.1 * problem.gradient(start, 1, 6, 4)
     pulled = problem.gradient(first, 1, 7, 4) + 0.5 * (first - start)
     expected = (first - 0.1 * pulled) - start
-    moved = problem.local_difference(start, 1, 3, 4, 2, 0.1, proximal=0.5)
+    _, moved = problem.loss_and_difference(start, 1, 3, 4, 2, 0.1, proximal=0.5)
     torch.testing.assert_close(moved, expected, rtol=1e-12, atol=0)
 
 

@@ -10,7 +10,12 @@ from rich.table import Table
 
 from sojourn.bounds import max_learning_rate
 from sojourn.cli import app
-from sojourn.cli.inputs import printed, say_next, screen
+from sojourn.cli.inputs import (
+    DataDirOption,
+    printed,
+    say_next,
+    screen,
+)
 from sojourn.estimate import plus_minus
 
 if TYPE_CHECKING:
@@ -25,9 +30,7 @@ def calibrate(
     ],
     out: Annotated[Path, typer.Option(help="File for the constants.")] = Path("constants.toml"),
     seed: Annotated[int, typer.Option(help="Seed of partition, weights and batches.")] = 0,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where data sets are sought before $SOJOURN_DATA.")
-    ] = None,
+    data_dir: DataDirOption = None,
 ) -> None:
     """Measure smoothness, noise and heterogeneity on your problem, for `sojourn plan`.
 

@@ -227,22 +227,6 @@ class Problem:
         backward(loss)
         return loss.item(), self._gradient_array.copy()
 
-    def local_difference(
-        self,
-        weights: Any,
-        client: int,
-        ordinal: int,
-        seed: int,
-        steps: int,
-        learning_rate: float,
-        *,
-        proximal: float = 0.0,
-    ) -> Tensor:
-        """How far ``steps`` of gradient descent at the client move the weights."""
-        return self.loss_and_difference(
-            weights, client, ordinal, seed, steps, learning_rate, proximal=proximal
-        )[1]
-
     def loss_and_difference(
         self,
         weights: Any,
