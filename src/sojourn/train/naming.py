@@ -1,4 +1,4 @@
-"""Names with one parameter, as experiments write them: ``labels(3)``, ``mlp(64)``."""
+"""Names with one parameter, as experiments write them: ``labels(3)``, ``mlp(64)``, ``cifar-10(8)``."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ def split_parameter(kind: str, text: str, offered: Iterable[str]) -> tuple[str, 
     >>> split_parameter("partition", "labels(3)", ["labels"])
     ('labels', '3')
     """
-    match = re.fullmatch(r"\s*([a-z-]+)\s*(?:\(\s*([^()\s]+)\s*\))?\s*", text)
+    match = re.fullmatch(r"\s*([a-z0-9-]+)\s*(?:\(\s*([^()\s]+)\s*\))?\s*", text)
     names = list(offered)
     if match is None or match[1] not in names:
         raise UnknownName(kind, match[1] if match else text, names)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from sojourn.errors import InvalidInput
 from sojourn.measure import check_primary
-from sojourn.train.replay.batches import Batches
+from sojourn.train.replay.batches import Augment, Batches
 from sojourn.train.replay.passes import (
     Count,
     Counted,
@@ -27,7 +27,6 @@ from sojourn.train.replay.passes import (
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-Augment: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
 
 EVALUATION_CHUNK = 1000
 
@@ -177,19 +176,15 @@ class Problem:
         batches = self.batches(seed)
         chosen = batches.indices(client, number)
         x = self._x.index_select(0, chosen)
-        if self.augment is not None:
-            generator = torch.Generator().manual_seed(batches.noise(client, number))
-            x = self.augment(x, generator)
+        x = batches.augmented(self.augment, x, [(client, number)])
         return x, self._y.index_select(0, chosen)
 
     def stacked_batches(self, tasks: Sequence[tuple[int, int]], seed: int) -> Samples:
         """The batches of several ``(client, number)``, stacked along a new first dimension."""
-        if self.augment is not None:
-            drawn = [self.batch(client, number, seed) for client, number in tasks]
-            return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
         batches = self.batches(seed)
         chosen = torch.cat([batches.indices(client, number) for client, number in tasks])
         x, y = self._x.index_select(0, chosen), self._y.index_select(0, chosen)
+        x = batches.augmented(self.augment, x, tasks)
         shape = len(tasks), self.batch_size
         return x.reshape(*shape, *x.shape[1:]), y.reshape(*shape, *y.shape[1:])
 
