@@ -156,12 +156,15 @@ def accuracy_throughout(run: History, axis: str) -> float:
 def log_ratios(rival: FloatArray, own: FloatArray) -> FloatArray:
     """How much farther each run of a rival lies from the median of its runs, in logarithms.
 
-    Both are losses of shape (runs, places along the run); a distance is the root mean square along
-    the run. Not numbers if one is zero: of an odd number of runs one may be the median throughout.
+    Both are losses of shape (..., runs, places along the run); a distance is the root mean square
+    along the run. Not numbers if one is zero: of an odd number of runs one may be the median
+    throughout.
     """
-    squares = [((one - np.median(one, axis=0)) ** 2).mean(axis=1) for one in (rival, own)]
+    squares = [
+        ((one - np.median(one, axis=-2, keepdims=True)) ** 2).mean(axis=-1) for one in (rival, own)
+    ]
     if min(one.min() for one in squares) <= 0.0:
-        return np.full(len(own), math.nan)
+        return np.full(own.shape[:-1], math.nan)
     return np.asarray(np.log(squares[0] / squares[1]) / 2.0, dtype=np.float64)
 
 

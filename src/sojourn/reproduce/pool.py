@@ -29,8 +29,9 @@ def make_runs(
 ) -> None:
     """Make what is wanted and is not there yet, all through one pool of processes.
 
-    What an earlier call finished is kept, what it had begun goes on. ``say`` is told when a cell has
-    its last run, ``progress`` of gradients.
+    What an earlier call finished is kept; what it had begun goes on, or begins anew where runs are
+    made abreast, which takes seconds. ``say`` is told when a cell has its last run, ``progress`` of
+    gradients.
     """
     begun = time.monotonic()
     bundles = _bundled(runner, _prepared(runner, wanted))
