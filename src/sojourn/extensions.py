@@ -59,7 +59,7 @@ def split_parameter(kind: str, text: str, offered: Iterable[str]) -> tuple[str, 
     >>> split_parameter("partition", "labels(3)", ["labels"])
     ('labels', '3')
     """
-    match = re.fullmatch(r"\s*([a-z-]+)\s*(?:\(\s*([^()\s]+)\s*\))?\s*", text)
+    match = re.fullmatch(r"\s*([a-z0-9-]+)\s*(?:\(\s*([^()\s]+)\s*\))?\s*", text)
     names = list(offered)
     if match is None or match[1] not in names:
         raise UnknownName(kind, match[1] if match else text, names)

@@ -23,6 +23,8 @@ from sojourn.types import FloatArray
 
 _PARTITION, _WEIGHTS = 0, 1
 AUGMENTED = ("cifar-10", "cifar-100")
+SHIFT = 4
+"""Pixels of a whole image."""
 
 dataset = lru_cache(maxsize=1)(load_dataset)
 """`load_dataset`, keeping the last data set for the next seed."""
@@ -50,8 +52,8 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
     key = (
         *(experiment.data, experiment.data_dir, experiment.partition),
         tuple(_service_rates(experiment).tolist()),
-        *(experiment.model, experiment.batch_size, experiment.problem, experiment.folder, seed),
-        own,
+        *(experiment.model, experiment.batch_size, seed, experiment.problem),
+        *(() if own is None else (experiment.folder, own)),
         tuple(experiment.extensions.codes().items()),
     )
     if _last.key != key:
@@ -77,8 +79,15 @@ def _built(experiment: Experiment, seed: int) -> Problem:
         [(images[indices], labels[indices]) for indices in held],
         data.test,
         batch_size=experiment.batch_size,
-        augment=CropAndFlip(data.black) if data.name in AUGMENTED else None,
+        augment=_augmentation(data),
     )
+
+
+def _augmentation(data: Dataset) -> CropAndFlip | None:
+    """Shifts by an eighth of the image and mirrored ones for CIFAR, as the paper has them; else none."""
+    if data.name not in AUGMENTED:
+        return None
+    return CropAndFlip(data.black, padding=max(1, SHIFT // data.averaged))
 
 
 def partition_of(experiment: Experiment, data: Dataset, seed: int) -> Partition:

@@ -4,10 +4,11 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from sojourn.train.replay.checkpoint import Checkpoint, problem_digest
 from sojourn.train.replay.gradients import LONGEST_TRIAL, channels_last_pays
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.replay import replay
+from sojourn.train.replay.replay import prepared, replay, replay_abreast
 from sojourn.train.replay.state import LEAST_ROWS, MOST_ROWS, evaluation_spacing
 from sojourn.types import FloatArray
 
@@ -72,6 +73,10 @@ class Cell:
     learning_rate: float
 
 
+Work = tuple[Experiment, Cell, Path]
+"""A cell, the experiment it belongs to, and the folder of its results."""
+
+
 def schedule_of(
     experiment: Experiment,
     strategy: Strategy,
@@ -98,25 +103,37 @@ def run_cell(
     """
     strategy = experiment.strategies[cell.strategy]
     with ONE_AT_A_TIME, using_threads(experiment.threads):
-        problem = build_problem(experiment, cell.seed)
         history = replay(
-            schedule_of(
-                experiment, strategy, cell.seed, rounds=experiment.rounds, time=experiment.time
-            ),
-            problem,
-            strategy.rule,
-            learning_rate=cell.learning_rate,
-            seed=cell.seed,
-            evaluate_every=experiment.evaluate_every,
-            evaluate_at=evaluation_times(experiment, problem),
-            refine=experiment.refine,
-            stop_at=experiment.stop_at if cell.seed in experiment.seeds else None,
-            client_weights=client_weights_of(experiment, problem),
+            **_arguments(experiment, cell),
             batched=experiment.batched,
             strategy=strategy.name,
             checkpoint=checkpoint,
             progress=progress or False,
         )
+    return _without_weights(experiment, history)
+
+
+def _arguments(experiment: Experiment, cell: Cell) -> dict[str, Any]:
+    """What a run of a cell is: what is replayed on what, and when it is evaluated."""
+    strategy = experiment.strategies[cell.strategy]
+    problem = build_problem(experiment, cell.seed)
+    return {
+        "schedule": schedule_of(
+            experiment, strategy, cell.seed, rounds=experiment.rounds, time=experiment.time
+        ),
+        "problem": problem,
+        "rule": strategy.rule,
+        "learning_rate": cell.learning_rate,
+        "seed": cell.seed,
+        "evaluate_every": experiment.evaluate_every,
+        "evaluate_at": evaluation_times(experiment, problem),
+        "refine": experiment.refine,
+        "stop_at": experiment.stop_at if cell.seed in experiment.seeds else None,
+        "client_weights": client_weights_of(experiment, problem),
+    }
+
+
+def _without_weights(experiment: Experiment, history: History) -> History:
     return history if experiment.keep_weights else dataclasses.replace(history, weights=None)
 
 
@@ -176,6 +193,35 @@ def run_and_keep(
     keep(experiment, cell, folder, history)
     path.unlink(missing_ok=True)
     return history
+
+
+def run_abreast_and_keep(
+    work: Sequence[Work], progress: Callable[[int, int], None] | None = None
+) -> list[History]:
+    """Run cells that learn one problem under one seed, their gradients computed together.
+
+    A cell alone is run as it would be, with its checkpoint. Of several all histories are written once
+    all are there: what is cut short begins anew.
+    """
+    if len(work) == 1:
+        return [run_and_keep(*work[0], progress)]
+    with ONE_AT_A_TIME, using_threads(work[0][0].threads):
+        runs = [prepared(**_arguments(experiment, cell)) for experiment, cell, _ in work]
+        names = [experiment.strategies[cell.strategy].name for experiment, cell, _ in work]
+        total, done = sum(run.schedule.rounds for run in runs), 0
+
+        def advance(tasks: int) -> None:
+            nonlocal done
+            done += tasks
+            if progress is not None:
+                progress(done, total)
+
+        found = replay_abreast(runs, names, advance=advance)
+    histories = []
+    for (experiment, cell, folder), history in zip(work, found, strict=True):
+        histories.append(_without_weights(experiment, history))
+        keep(experiment, cell, folder, history)
+    return histories
 
 
 def keep(experiment: Experiment, cell: Cell, folder: Path, history: History) -> None:

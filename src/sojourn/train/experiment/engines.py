@@ -16,7 +16,15 @@ import numpy as np
 from sojourn.errors import InvalidInput, MissingExtra, SojournError, UnknownName
 from sojourn.history import History
 from sojourn.resources import check_jobs
-from sojourn.train.experiment.cells import Cell, Preflight, keep, preflight, run_and_keep, run_cell
+from sojourn.train.experiment.cells import (
+    Cell,
+    Preflight,
+    Work,
+    keep,
+    preflight,
+    run_abreast_and_keep,
+    run_cell,
+)
 from sojourn.train.experiment.experiment import Experiment
 
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -58,9 +66,6 @@ def note(path: Path, place: int) -> Callable[[float], None]:
 
 
 Done = Iterator[tuple[Cell, History]]
-Work = tuple[Experiment, Cell, Path]
-"""A cell, the experiment it belongs to, and the folder of its results."""
-
 Advance = Callable[[Cell, float], None]
 """Called with the fraction of a cell that is done."""
 
@@ -119,20 +124,26 @@ class LocalEngine:
         self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
     ) -> Done:
         """Run ``cells`` in order, or ``jobs`` of them at a time."""
-        work = [(experiment, cell, folder) for cell in cells]
-        for (_, cell, _), history in self.run_work(work, lambda one, done: advance(one[1], done)):
-            yield cell, history
+        work = [[(experiment, cell, folder)] for cell in cells]
+        for place, histories in self.run_work(
+            work, lambda place, done: advance(cells[place], done)
+        ):
+            yield cells[place], histories[0]
 
     def run_work(
-        self, work: Sequence[Work], advance: Callable[[Work, float], None] = lambda one, done: None
-    ) -> Iterator[tuple[Work, History]]:
+        self,
+        work: Sequence[Sequence[Work]],
+        advance: Callable[[int, float], None] = lambda place, done: None,
+    ) -> Iterator[tuple[int, list[History]]]:
         """Run cells of several experiments, ``jobs`` at a time, begun in the order given.
 
-        ``advance`` is called from another thread.
+        Those of one entry are run abreast (`run_abreast_and_keep`). Yields places in ``work`` with the
+        histories there as they finish; ``advance`` hears of a place and the fraction of it that is
+        done, from another thread.
         """
         if self.jobs == 1 or len(work) == 1:
-            for one in work:
-                yield one, run_and_keep(*one, _reporter(partial(advance, one)))
+            for place, together in enumerate(work):
+                yield place, run_abreast_and_keep(together, _reporter(partial(advance, place)))
             return
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -147,16 +158,16 @@ class LocalEngine:
         try:
             with (
                 processes_may_be_replaced(),
-                following(len(work), lambda place, done: advance(work[place], done)) as fractions,
+                following(len(work), advance) as fractions,
             ):
-                for place, history in parallel(
-                    job(place, *one, os.getpid(), fractions) for place, one in enumerate(work)
-                ):
-                    yield work[place], history
+                yield from parallel(
+                    job(place, together, os.getpid(), fractions)
+                    for place, together in enumerate(work)
+                )
         except TerminatedWorkerError as error:
             raise SojournError(
                 "a worker process ended unexpectedly, perhaps for want of memory. What was "
-                f"finished is kept in {work[0][2]}: run again with --resume, and fewer --jobs."
+                f"finished is kept in {work[0][0][2]}: run again with --resume, and fewer --jobs."
             ) from error
 
     @property
@@ -300,8 +311,8 @@ def _placed(
 
 
 def _run_in_process(
-    place: int, experiment: Experiment, cell: Cell, folder: Path, parent: int, fractions: Path
-) -> tuple[int, History]:
+    place: int, together: Sequence[Work], parent: int, fractions: Path
+) -> tuple[int, list[History]]:
     tell = note(fractions, place)
 
     def tell_or_stop_when_orphaned(done: int, total: int) -> None:
@@ -309,7 +320,7 @@ def _run_in_process(
             os._exit(1)
         tell(done / total)
 
-    return place, run_and_keep(experiment, cell, folder, tell_or_stop_when_orphaned)
+    return place, run_abreast_and_keep(together, tell_or_stop_when_orphaned)
 
 
 def _reporter(advance: Callable[[float], None]) -> Callable[[int, int], None]:

@@ -18,7 +18,7 @@ from sojourn.simulation.starts import start_name
 from sojourn.simulation.surroundings import Surroundings
 from sojourn.sources import Sources, sources_of
 from sojourn.train.data.partition import parse_partition
-from sojourn.train.data.sets import DATASETS
+from sojourn.train.data.sets import parse_data
 from sojourn.train.experiment.models import parse_model
 from sojourn.train.experiment.strategy import Strategy, read_strategies, said, strategy_table
 
@@ -212,8 +212,8 @@ def _scalars(table: Table) -> dict[str, Any]:
         if given:
             raise InvalidFile(f"{where}: '{min(given)}' has no meaning beside 'problem'")
         said(where, _check_problem_name, problem)
-    if "data" in given and given["data"] not in DATASETS:
-        raise InvalidFile(f"{where}: {UnknownName('data set', given['data'], DATASETS)}")
+    if "data" in given:
+        said(where, parse_data, given["data"])
     if "partition" in given:
         said(where, parse_partition, given["partition"])
     if "model" in given:

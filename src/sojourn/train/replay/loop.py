@@ -178,7 +178,7 @@ class Replay:
         workers = self.workers(position.batched)
         limit = self.longest_run
         begun, rounds = position.round, self._rounds
-        last = rounds if until is None else min(until, rounds)
+        last = self.last_round(until)
         next_progress = 0.0
         while position.round < last and not position.over:
             end = self.next_end(position, workers.longest_run(limit), last)
@@ -200,6 +200,10 @@ class Replay:
         check_memory(self.rule, self.problem.clients, weights)
         state = self.rule.begin(weights, self.problem.clients)
         return Position(state, {0: Version(state.weights, 0)}, batched=batched)
+
+    def last_round(self, until: int | None = None) -> int:
+        """Where a run that is to go ``until`` some round ends."""
+        return self._rounds if until is None else min(until, self._rounds)
 
     def next_end(self, position: Position, limit: int, until: int | None = None) -> int:
         """Where the run of independent tasks that is next ends, of at most ``limit`` tasks."""

@@ -1,12 +1,13 @@
 """What one task computes with: its samples, the layers one by one, and the way back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
 from numba import njit
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sojourn.checks import check_seed
@@ -14,7 +15,31 @@ from sojourn.errors import InvalidInput
 from sojourn.types import IntArray
 
 BLOCK = 32
+KEPT = 16
+"""Blocks of a client: runs abreast ask for tasks that are far apart."""
+DRAWN = 2**21
+"""Samples whose augmentation is remembered, for runs that ask for the same batch."""
 _BATCHES, _NOISE = 0, 1
+
+
+@runtime_checkable
+class DrawsFirst(Protocol):
+    """An augmentation that draws what becomes of a batch before it sees it.
+
+    What was drawn has a column per sample, so that many batches can be changed together.
+    """
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Both, one after the other."""
+
+    def draw(self, count: int, generator: torch.Generator) -> NDArray[Any]:
+        """What becomes of ``count`` samples."""
+
+    def moved(self, images: Tensor, drawn: NDArray[Any]) -> Tensor:
+        """The samples, so changed."""
+
+
+Augment: TypeAlias = Callable[[Tensor, torch.Generator], Tensor] | DrawsFirst
 
 
 class Batches:
@@ -34,20 +59,47 @@ class Batches:
         self.batch_size = batch_size
         self._sizes = sizes
         self._offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
-        self._blocks: dict[int, tuple[int, tuple[Tensor, ...]]] = {}
+        self._blocks: dict[int, dict[int, tuple[Tensor, ...]]] = {}
+        self._drawn: dict[tuple[int, int], NDArray[Any]] = {}
 
     def indices(self, client: int, number: int) -> Tensor:
         """The samples of batch ``number`` of ``client``, shape ``(batch_size,)``."""
         block, row = divmod(number, BLOCK)
-        drawn = self._blocks.get(client)
-        if drawn is None or drawn[0] != block:
-            drawn = block, self._draw(client, block)
-            self._blocks[client] = drawn
-        return drawn[1][row]
+        known = self._blocks.setdefault(client, {})
+        if block not in known:
+            if len(known) == KEPT:
+                del known[next(iter(known))]
+            known[block] = self._draw(client, block)
+        return known[block][row]
 
     def noise(self, client: int, number: int) -> int:
         """A seed for whatever else is random in that batch: augmentation and dropout."""
         return int(self._sequence(client, number, _NOISE).generate_state(1, np.uint64)[0] >> 1)
+
+    def augmented(
+        self, augment: Augment | None, x: Tensor, tasks: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        """The samples of several ``(client, number)``, one batch after the other, each augmented by
+        random numbers of its own.
+        """
+        if augment is None:
+            return x
+        if isinstance(augment, DrawsFirst):
+            return augment.moved(x, np.hstack([self._draw_for(augment, *task) for task in tasks]))
+        parts = zip(torch.split(x, self.batch_size), tasks, strict=True)
+        return torch.cat([augment(part, self._generator(*task)) for part, task in parts])
+
+    def _draw_for(self, augment: DrawsFirst, client: int, number: int) -> NDArray[Any]:
+        drawn = self._drawn.get((client, number))
+        if drawn is None:
+            if len(self._drawn) * self.batch_size >= DRAWN:
+                self._drawn.clear()
+            drawn = augment.draw(self.batch_size, self._generator(client, number))
+            self._drawn[client, number] = drawn
+        return drawn
+
+    def _generator(self, client: int, number: int) -> torch.Generator:
+        return torch.Generator().manual_seed(self.noise(client, number))
 
     def _sequence(self, client: int, number: int, purpose: int) -> np.random.SeedSequence:
         return np.random.SeedSequence([self.seed, client, number], spawn_key=(purpose,))

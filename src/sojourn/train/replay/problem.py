@@ -1,7 +1,7 @@
 """What is learned: a model, every client's samples, a test set and a loss."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ from sojourn.train.replay.metrics import (
     checked_metrics,
 )
 from sojourn.train.replay.passes import (
+    Augment,
     Batches,
     backward,
     check_no_parameter_hooks,
@@ -30,7 +31,6 @@ from sojourn.train.replay.passes import (
 )
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
-Augment: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
 
 EVALUATION_CHUNK = 1000
 
@@ -179,19 +179,15 @@ class Problem:
         batches = self.batches(seed)
         chosen = batches.indices(client, number)
         x = self._x.index_select(0, chosen)
-        if self.augment is not None:
-            generator = torch.Generator().manual_seed(batches.noise(client, number))
-            x = self.augment(x, generator)
+        x = batches.augmented(self.augment, x, [(client, number)])
         return x, self._y.index_select(0, chosen)
 
     def stacked_batches(self, tasks: Sequence[tuple[int, int]], seed: int) -> Samples:
         """The batches of several ``(client, number)``, stacked along a new first dimension."""
-        if self.augment is not None:
-            drawn = [self.batch(client, number, seed) for client, number in tasks]
-            return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
         batches = self.batches(seed)
         chosen = torch.cat([batches.indices(client, number) for client, number in tasks])
         x, y = self._x.index_select(0, chosen), self._y.index_select(0, chosen)
+        x = batches.augmented(self.augment, x, tasks)
         shape = len(tasks), self.batch_size
         return x.reshape(*shape, *x.shape[1:]), y.reshape(*shape, *y.shape[1:])
 

@@ -1,4 +1,4 @@
-"""Training in virtual time: a schedule replayed on a problem under a rule, or under several at once."""
+"""Training in virtual time: a schedule replayed on a problem under a rule."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -15,10 +15,9 @@ from sojourn.progress import Advance, progress_bar
 from sojourn.provenance import provenance
 from sojourn.rules import Rule, check_rule, rule_to_table
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest
-from sojourn.train.replay.gradients import Workers
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.state import Position
+from sojourn.train.replay.together import Abreast
 
 if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
@@ -67,17 +66,18 @@ def replay(
     Cost: one gradient per task; at most m + 1 versions of the weights are alive.
     Paper: Algorithms 1 and 2.
     """
-    _check(schedule, problem, rule, learning_rate, evaluate_every)
-    learning_rate = float(learning_rate)
-    run = Replay(
+    run = prepared(
         schedule,
         problem,
         rule,
         learning_rate=learning_rate,
-        seed=check_seed(seed),
+        seed=seed,
+        evaluate_every=evaluate_every,
+        evaluate_at=evaluate_at,
+        refine=refine,
+        stop_at=stop_at,
         client_weights=client_weights,
     )
-    run.evaluate(every=evaluate_every, at=evaluate_at, refine=refine, stop_at=stop_at)
     about = _about(run)
     file = _checkpoint_file(checkpoint, run, batched)
     position = (file.read() if file else None) or run.beginning(batched)
@@ -86,6 +86,51 @@ def replay(
     with bar as advance:
         run.run(position, file, advance)
     return run.history(position, name, provenance(**about, batched=bool(position.batched)))
+
+
+def prepared(
+    schedule: "Schedule",
+    problem: Problem,
+    rule: Rule,
+    *,
+    learning_rate: float,
+    seed: int,
+    evaluate_every: int | None = None,
+    evaluate_at: ArrayLike | None = None,
+    refine: bool = False,
+    stop_at: float | None = None,
+    client_weights: ArrayLike | None = None,
+) -> Replay:
+    """The run that `replay` makes of these, checked and not begun."""
+    _check(schedule, problem, rule, learning_rate, evaluate_every)
+    run = Replay(
+        schedule,
+        problem,
+        rule,
+        learning_rate=float(learning_rate),
+        seed=check_seed(seed),
+        client_weights=client_weights,
+    )
+    run.evaluate(every=evaluate_every, at=evaluate_at, refine=refine, stop_at=stop_at)
+    return run
+
+
+def replay_abreast(
+    runs: Sequence[Replay],
+    strategies: Sequence[str],
+    *,
+    advance: Callable[[int], None] | None = None,
+) -> list[History]:
+    """The histories of runs of ``strategies``, computed together as `Abreast` does.
+
+    The same as each alone with ``batched=True``, up to rounding. ``advance`` hears of every gradient.
+    """
+    positions = [run.beginning(True) for run in runs]
+    Abreast(runs).run(positions, advance=advance)
+    return [
+        run.history(position, name, provenance(**_about(run), batched=True))
+        for run, position, name in zip(runs, positions, strategies, strict=True)
+    ]
 
 
 def _check(
@@ -141,78 +186,3 @@ def _checkpoint_file(
         return None
     settings = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     return CheckpointFile(settings, {**run.identity(), "batched": digest(batched)})
-
-
-MOST_TOGETHER = 64
-"""Gradients in a stack; beyond that nothing is gained, and evaluations come late."""
-
-
-class Lockstep:
-    """Members that advance together, each with a position of its own.
-
-    They must share schedule, problem and seed, and their rules what clients send: a gradient or a
-    difference, after equally many local steps with the same pull; local rates may differ. Results equal those of solo
-    runs up to rounding, and to the bit where gradients are computed one by one.
-    """
-
-    def __init__(self, members: Sequence[Replay]) -> None:
-        if not members:
-            raise InvalidInput("there is nothing to run in lockstep: no members")
-        first = members[0]
-        for other in members[1:]:
-            same = other.schedule is first.schedule and other.problem is first.problem
-            if not (same and other.seed == first.seed and work_of(other) == work_of(first)):
-                raise InvalidInput(
-                    "members of a lockstep must share schedule, problem, seed, and what clients "
-                    "send; run the others by themselves"
-                )
-        self.members = tuple(members)
-
-    def run(
-        self,
-        positions: Sequence[Position],
-        *,
-        until: int | None = None,
-        batched: bool | None = None,
-        advance: Callable[[int], None] | None = None,
-    ) -> bool | None:
-        """Take all positions, which stand at the same round, to round ``until`` (or the end).
-
-        Members that diverge stay where they did. ``advance`` hears of every gradient. Returns
-        whether gradients were computed together, once that is settled.
-        """
-        lead = self.members[0]
-        last = lead.schedule.rounds if until is None else min(until, lead.schedule.rounds)
-        workers = lead.workers(batched)
-        active = [i for i, p in enumerate(positions) if not p.over and p.round < last]
-        if len({positions[i].round for i in active}) > 1:
-            raise InvalidInput("members of a lockstep must stand at the same round")
-        while active:
-            done = self._step(
-                [self.members[i] for i in active], [positions[i] for i in active], workers, last
-            )
-            if advance is not None:
-                advance(done)
-            active = [i for i in active if not positions[i].over and positions[i].round < last]
-        return workers.batched
-
-    @staticmethod
-    def _step(
-        members: Sequence[Replay], positions: Sequence[Position], workers: Workers, last: int
-    ) -> int:
-        """One run of independent tasks, for all; how many gradients that were."""
-        lead, copies = members[0], len(members)
-        limit = max(1, min(lead.longest_run, MOST_TOGETHER) // copies)
-        end = lead.next_end(positions[0], limit, last)
-        each = [m.tasks(p, end) for m, p in zip(members, positions, strict=True)]
-        tasks = [task for same in zip(*each, strict=True) for task in same]
-        results = list(workers.results(tasks, copies))
-        for place, (member, position) in enumerate(zip(members, positions, strict=True)):
-            member.apply(position, end, results[place::copies])
-        return len(tasks)
-
-
-def work_of(run: Replay) -> tuple[Any, ...]:
-    """What clients do for a run: runs that are alike in this can go in lockstep."""
-    rule = run.rule
-    return rule.sends, rule.local_steps, rule.proximal
