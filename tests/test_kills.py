@@ -30,6 +30,13 @@ from tests.fuzzing.values import EXPERIMENT, FLEET
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 KEPT_OFTEN = EXPERIMENT.replace("checkpoint-seconds = 30.0", "checkpoint-seconds = 0.0")
+SEVERAL_RATES = (
+    KEPT_OFTEN.replace("learning-rate = 0.1", "learning-rate = [0.03, 0.1, 0.3]")
+    .replace("batched = false", "batched = true\nlockstep = true")
+    .replace("rounds = 12", "rounds = 800")
+    .replace("evaluate-every = 6", "evaluate-every = 80")
+)
+"""Most of its time goes into pilots, in lockstep."""
 DIFFERENT_EVERY_TIME = ("provenance", "seconds", "created", "elapsed_seconds")
 UPDATES = 60
 
@@ -40,6 +47,7 @@ class Work:
 
     run: Callable[[], None]
     result: Callable[[], Any]
+    experiment: str = KEPT_OFTEN
 
 
 def _command(*arguments: str) -> None:
@@ -91,6 +99,7 @@ def _lasting(value: Any) -> Any:
 SIMULATE = ("simulate", "fleet.csv", "--concurrency", "5", "--rounds", "400000", "--out", "run")
 WORKS = {
     "train": Work(_train, _files("history.jsonl", "cells/*.jsonl")),
+    "pilots": Work(_train, _files("*.json", "history.jsonl", "cells/*.jsonl"), SEVERAL_RATES),
     "tune": Work(
         lambda: _command("tune", "experiment.toml", "--out", "run"),
         _files("tune.json", "history.jsonl"),
@@ -149,7 +158,7 @@ class Stage:
 
         self.work, self.folder = work, folder
         (folder / "fleet.csv").write_text(FLEET)
-        (folder / "experiment.toml").write_text(KEPT_OFTEN)
+        (folder / "experiment.toml").write_text(work.experiment)
 
     def clear(self) -> None:
         shutil.rmtree(self.folder / "run", ignore_errors=True)
@@ -205,7 +214,7 @@ def check_kills(name: str, folder: Path, kills: int, seed: int) -> None:
     assert stage.finish() == whole
 
 
-@pytest.mark.parametrize("name", ["train", "simulate", "deployed server"])
+@pytest.mark.parametrize("name", ["train", "pilots", "simulate", "deployed server"])
 def test_killed_and_run_again(name: str, tmp_path: Path) -> None:
     check_kills(name, tmp_path, 4, seed=1)
 

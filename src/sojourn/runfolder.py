@@ -6,7 +6,7 @@
     fleet.csv         the clients, where they are not a built-in fleet
     plans/            the plan of every strategy that follows one
     extensions/       the users' own modules that the experiment names
-    cells/            one history per finished run of an experiment
+    cells/            the histories of what is finished of an experiment: a run, or the pilots of a strategy
     history.jsonl     the histories of all final runs
     summary.json      means over seeds, networks, provenance
     weights/          the final weights of every run, where they are kept (``state_dict`` files)

@@ -280,7 +280,7 @@ def test_shared_weights_are_kept_once(tmp_path):
     replay(schedule, small_problem(), rule, learning_rate=0.1, seed=1, checkpoint=path)
     with np.load(path) as archive:
         assert archive["vectors"].shape == (1, small_problem().dimension)
-        assert archive["array-buffer"].shape == (small_problem().dimension,)
+        assert archive["array-0-buffer"].shape == (small_problem().dimension,)
 
 
 def test_digests_tell_values_apart():

@@ -18,13 +18,13 @@ from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.history import History
 from sojourn.network import ROUTINGS, Network
 from sojourn.rules import RULES, FedBuff
+from sojourn.summary import best_learning_rate, summarize_strategy
 from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.cells import Cell, run_cell
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import Experiment, experiment_from_table
 from sojourn.train.experiment.run import run_experiment
 from sojourn.train.experiment.strategy import file_name
-from sojourn.train.experiment.summary import best_learning_rate, summarize_strategy
 
 SMALL = {
     "fleet": "three-clusters",

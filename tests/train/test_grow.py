@@ -12,8 +12,8 @@ from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.history import History
 from sojourn.tensorfile import read_tensors, write_tensors
 from sojourn.train import load_weights
-from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.cells import Cell, client_weights_of, run_cell, schedule_of
+from sojourn.train.experiment.build import build_problem, client_weights_of
+from sojourn.train.experiment.cells import Cell, run_cell, schedule_of
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.run import run_experiment
 from sojourn.train.replay.replay import replay
@@ -22,17 +22,17 @@ from .test_experiment import made
 
 
 class Counting(LocalEngine):
-    """Keeps which cells were run."""
+    """Keeps which parts were run."""
 
     ran: list
 
-    def run(self, experiment, cells, folder, advance):
-        self.ran.extend(cells)
-        return super().run(experiment, cells, folder, advance)
+    def run(self, experiment, parts, folder, advance):
+        self.ran.extend(parts)
+        return super().run(experiment, parts, folder, advance)
 
 
 def grown(tmp_path, *stages):
-    """Run one stage after the other in one folder; which cells each had to run."""
+    """Run one stage after the other in one folder; which parts each had to run."""
     ran = []
     for number, changes in enumerate(stages):
         engine = Counting()
@@ -66,7 +66,7 @@ def test_more_learning_rates(tmp_path):
     small = {"seeds": 1, "learning-rate": [0.001, 0.01], "strategies": ["uniform"]}
     first, second = grown(tmp_path, small, {**small, "learning-rate": [0.001, 0.01, 0.1]})
     assert len(first) == 3
-    assert {cell.learning_rate for cell in second} == {0.1}
+    assert {part.learning_rates for part in second} == {(0.1,)}, "one by one, so others stay"
     assert same(tmp_path)
 
 

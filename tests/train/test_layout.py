@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from sojourn.config import Table
-from sojourn.train.experiment import cells
-from sojourn.train.experiment.cells import preflight
+from sojourn.train.experiment import preflight as before
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import Experiment, experiment_from_table
+from sojourn.train.experiment.preflight import preflight
 from sojourn.train.experiment.run import run_experiment
 from sojourn.train.replay import gradients
 from sojourn.train.replay.checkpoint import problem_digest
@@ -99,11 +99,11 @@ def experiment(folder: Path, **more: object) -> Experiment:
 def test_the_choice_is_made_once_and_kept_with_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cells, "channels_last_pays", lambda problem: True)
+    monkeypatch.setattr(before, "channels_last_pays", lambda problem: True)
     asked = experiment(tmp_path)
     run_experiment(asked, tmp_path / "out", LocalEngine())
     assert Experiment.read(tmp_path / "out" / "experiment.toml").channels_last is True
-    monkeypatch.setattr(cells, "channels_last_pays", lambda problem: False)
+    monkeypatch.setattr(before, "channels_last_pays", lambda problem: False)
     more = experiment(tmp_path, seeds=2)
     run_experiment(more, tmp_path / "out", LocalEngine(), resume=True)
     assert Experiment.read(tmp_path / "out" / "experiment.toml").channels_last is True

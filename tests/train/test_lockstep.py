@@ -6,8 +6,14 @@ import pytest
 from sojourn.errors import InvalidInput
 from sojourn.rules import AsyncSGD, FedBuff, GeneralizedAsyncSGD
 from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.replay import prepared, replay, replay_abreast
-from sojourn.train.replay.together import Abreast, Lockstep
+from sojourn.train.replay.replay import (
+    Abreast,
+    Lockstep,
+    prepared,
+    replay,
+    replay_abreast,
+    replay_together,
+)
 from tests.train.small import small_problem, small_schedule
 
 RATES = (0.01, 0.05, 0.2)
@@ -70,6 +76,36 @@ def test_stacked_members_are_solo_runs_up_to_rounding(rules):
     ):
         np.testing.assert_allclose(a.weights, b.weights, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(a.test_loss, b.test_loss, rtol=1e-4)
+
+
+SCHEDULES = {
+    "queues": {},
+    "tasks that begin anew": {"policy": {"name": "restart", "max-staleness": 4}},
+    "local steps": {"work": 2},
+}
+OWN_STEPS = AsyncSGD(local_steps=2, local_learning_rate=0.1)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_a_replay_at_several_rates_is_that_of_each(schedule, batched):
+    """Rows between rows, clients that count by size and a rate that diverges included."""
+    problem, rates = small_problem(), (*RATES, 1e30)
+    rule = OWN_STEPS if "work" in schedule else AsyncSGD()
+    options = {"seed": 3, "refine": True, "evaluate_every": 20, "batched": batched}
+    options |= {"client_weights": problem.train_sizes, "strategy": "one of several"}
+    parts = small_schedule(rounds=80, concurrency=4, **schedule), problem, rule
+    found = replay_together(*parts, learning_rates=rates, **options)
+    assert [history.diverged_at is None for history in found] == [True, True, True, False]
+    for rate, history in zip(rates, found, strict=True):
+        solo = replay(*parts, learning_rate=rate, **{**options, "batched": False})
+        if not batched:
+            assert repr(history.to_records()) == repr(solo.to_records())
+            np.testing.assert_array_equal(history.weights, solo.weights)
+        assert history.strategy == "one of several"
+        assert history.diverged_at == solo.diverged_at
+        np.testing.assert_allclose(history.test_loss, solo.test_loss, rtol=1e-4)
+        np.testing.assert_array_equal(history.round, solo.round)
 
 
 def test_a_member_that_diverges_leaves_the_others_alone():

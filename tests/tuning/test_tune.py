@@ -12,10 +12,11 @@ import pytest
 
 from sojourn.errors import InvalidInput
 from sojourn.planning import Plan
+from sojourn.train.experiment.build import validation_problem
 from sojourn.train.replay.replay import replay
 from sojourn.tuning import heats
 from sojourn.tuning.criteria import Criterion
-from sojourn.tuning.pilots import Pilot, advance, schedule_for, validation_problem
+from sojourn.tuning.pilots import Pilot, advance, schedule_for
 from sojourn.tuning.race import Candidate
 from sojourn.tuning.setting import read_setting
 from sojourn.tuning.tune import tune

@@ -40,8 +40,8 @@ def calibrate(
 
     from sojourn.files import replacing
     from sojourn.provenance import provenance
-    from sojourn.train.experiment.build import build_problem
-    from sojourn.train.experiment.cells import calibration_of, threads_for, using_threads
+    from sojourn.train.experiment.build import build_problem, calibration_of
+    from sojourn.train.experiment.cells import threads_for, using_threads
     from sojourn.train.experiment.experiment import Experiment
 
     asked = Experiment.read(experiment)

@@ -161,21 +161,18 @@ class Follower:
 
     def runs(self) -> list[RunSeen]:
         """Every run: finished ones, and unfinished ones as far as their last checkpoint."""
-        found = [
-            RunSeen(history, True)
-            for path in sorted(self.folder.cells.glob("*.jsonl"))
-            for history in self._histories(path) or ()
-        ]
-        done = {_label(run.history) for run in found}
+        finished: dict[tuple[str, int, float], RunSeen] = {}
+        for path in sorted(self.folder.cells.glob("*.jsonl")):
+            for history in self._histories(path) or ():
+                finished.setdefault(_label(history), RunSeen(history, True))
+        found, done = [*finished.values()], {*finished}
         names = [str(entry.get("name", "")) for entry in self.experiment.get("strategy", [])]
         called = {file_name(name): name for name in names}
         for path in sorted(self.folder.cells.glob(f"*.jsonl{CHECKPOINT}")):
-            history = self._unfinished(path)
-            if history is None:
-                continue
-            history = replace(history, strategy=called.get(history.strategy, history.strategy))
-            if _label(history) not in done:
-                found.append(RunSeen(history, False))
+            for run in self._unfinished(path) or ():
+                history = replace(run, strategy=called.get(run.strategy, run.strategy))
+                if _label(history) not in done:
+                    found.append(RunSeen(history, False))
         if found:
             return found
         ended = bool(self.summary)
@@ -244,19 +241,20 @@ def _race(path: Path) -> Any:
     return read_race(path)[0]
 
 
-def _unfinished(path: Path) -> History:
-    """The run in a checkpoint, which is called after its strategy, seed and learning rate."""
+def _unfinished(path: Path) -> list[History]:
+    """The runs in a checkpoint, which is called after their strategy and seed."""
     from sojourn.train.replay.checkpoint import rows_in
 
-    name = path.name.removesuffix(f".jsonl{CHECKPOINT}")
-    rest, _, rate = name.rpartition("_rate-")
-    slug, _, seed = rest.rpartition("_seed-")
-    _, rows = rows_in(path)
-    return History(
-        strategy=slug,
-        seed=int(seed),
-        learning_rate=float(rate),
-        clock="virtual",
-        metrics=rows.metrics,
-        **rows.columns,
-    )
+    slug, _, rest = path.name.rpartition("_seed-")
+    seed = int(rest.partition("_")[0])
+    return [
+        History(
+            strategy=slug,
+            seed=seed,
+            learning_rate=rate,
+            clock="virtual",
+            metrics=rows.metrics,
+            **rows.columns,
+        )
+        for rate, rows in rows_in(path).items()
+    ]

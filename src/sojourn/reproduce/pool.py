@@ -12,7 +12,7 @@ from sojourn.progress import Progress, Silent, by_fraction
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
 from sojourn.reproduce.training import exponential
-from sojourn.train.experiment.cells import Work, expected_gradients, kept
+from sojourn.train.experiment.cells import Cell, Work, expected_gradients, kept
 from sojourn.train.experiment.engines import LocalEngine, processes_may_be_replaced
 from sojourn.train.experiment.run import prepare_folder, run_experiment
 
@@ -56,8 +56,7 @@ def histories(runner: CellRunner, cell: TrainingCell, made: Wanted) -> list[Hist
     for (where, strategy), pairs in made.items():
         if where == cell:
             folder, experiment, cells = runner.runs(cell, strategy, pairs)
-            runs = [kept(experiment, one, folder) for one in cells]
-            found += [run for run in runs if run is not None]
+            found += [run for one in cells for run in kept(experiment, one, folder) or ()]
     return found
 
 
@@ -69,7 +68,7 @@ def summarize_runs(runner: CellRunner, made: Wanted) -> None:
         run_experiment(experiment, folder, engine, resume=True)
 
 
-Prepared = list[tuple[TrainingCell, Work]]
+Prepared = list[tuple[TrainingCell, Work[Cell]]]
 
 
 def _prepared(runner: CellRunner, wanted: Wanted) -> Prepared:
@@ -114,7 +113,7 @@ def _bundled(runner: CellRunner, entries: Prepared) -> list[Prepared]:
     for cell, work in entries:
         longest[cell.data] = max(cost[id(work)], longest.get(cell.data, 0.0))
 
-    def place(entry: tuple[TrainingCell, Work]) -> tuple[float, str, str, int]:
+    def place(entry: tuple[TrainingCell, Work[Cell]]) -> tuple[float, str, str, int]:
         cell, work = entry
         return -longest[cell.data], cell.data, exponential(cell).name, work[1].seed
 

@@ -10,14 +10,15 @@ import numpy as np
 
 from sojourn.errors import InvalidInput
 from sojourn.simulation.schedule import Schedule
+from sojourn.train.experiment.build import validation_problem
 from sojourn.train.experiment.cells import ONE_AT_A_TIME, using_threads
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.together import MOST_TOGETHER, Lockstep
-from sojourn.tuning.pilots import evaluated_parts, group_key, schedule_for, validation_problem
+from sojourn.train.replay.replay import MOST_TOGETHER, Lockstep
+from sojourn.tuning.pilots import evaluated_parts, group_key, schedule_for
 from sojourn.tuning.race import (
     LEAST_FINALISTS,
     LEAST_SEEDS,

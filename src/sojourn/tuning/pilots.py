@@ -6,38 +6,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.simulation.schedule import Schedule
-from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.build import client_weights_of, validation_problem
 from sojourn.train.experiment.cells import (
     ONE_AT_A_TIME,
-    client_weights_of,
-    schedule_of,
     using_threads,
+    whole_schedule,
 )
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
+from sojourn.train.replay.replay import Lockstep
 from sojourn.train.replay.state import Position
-from sojourn.train.replay.together import Lockstep
 from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.race import RUNGS, SPREAD_OF_SCORE, Candidate
 from sojourn.types import FloatArray
 
-VALIDATION = 0.25
-"""The fraction of the training samples on which pilots are judged."""
 POINTS = 64
 """Evaluations of a whole run where its course counts: at times common to all, dense at the beginning."""
 LAST_POINTS = 5
 """Evaluations before every rung where only the final loss counts."""
-_VALIDATION_SEED = 0x56414C
-MOST_HELD_OUT = 2000
-"""Samples: beyond that an evaluation costs more than it tells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +56,8 @@ class Advanced:
 
 
 class _Cache(threading.local):
-    """What this thread made last: candidates of one seed share problem and schedule."""
+    """The schedule that this thread made last: candidates of one group and seed share it."""
 
-    problem_key: tuple[Any, ...] | None = None
-    problem: Problem | None = None
     schedule_key: tuple[Any, ...] | None = None
     schedule: Schedule | None = None
 
@@ -100,58 +90,11 @@ def advance(pilot: Pilot, positions: Sequence[Position | None]) -> Advanced:
     return Advanced(tuple(places), histories, (sum(p.round for p in places) - before) * steps)
 
 
-def validation_problem(experiment: Experiment, seed: int) -> Problem:
-    """The problem of a seed with part of its training samples in place of the test set."""
-    key = (
-        *(experiment.problem, experiment.data, experiment.data_dir, experiment.partition),
-        *(experiment.model, experiment.batch_size, experiment.fleet.size, seed),
-    )
-    if _cache.problem_key != key or _cache.problem is None:
-        _cache.problem = _cache.problem_key = None
-        _cache.problem = held_out(build_problem(experiment, seed), VALIDATION)
-        _cache.problem_key = key
-    return _cache.problem
-
-
-def held_out(problem: Problem, fraction: float) -> Problem:
-    """The same problem judged on samples that its clients give up, instead of the test set.
-
-    Every client gives up ``fraction`` of its samples, as long as it keeps one. The test set is not
-    looked at.
-    """
-    generator = torch.Generator().manual_seed(_VALIDATION_SEED)
-    share = min(fraction, MOST_HELD_OUT / sum(problem.train_sizes))
-    kept, given = [], []
-    for x, y in problem.train_sets:
-        order = torch.randperm(len(y), generator=generator)
-        number = min(len(y) - 1, round(share * len(y)))
-        away, stays = order[:number], order[number:].sort().values
-        kept.append((x[stays], y[stays]))
-        given.append((x[away], y[away]))
-    judged = torch.cat([x for x, _ in given]), torch.cat([y for _, y in given])
-    if not len(judged[1]):
-        raise InvalidInput("no client has samples to spare for validation: there are too few")
-    primary = problem.primary
-    return Problem(
-        problem.trained_model(problem.initial_weights()).train(),
-        kept,
-        judged,
-        problem.loss,
-        batch_size=problem.batch_size,
-        augment=problem.augment,
-        metrics=problem.metrics,
-        primary=None if primary is None else primary.name,
-        higher_is_better=primary is None or primary.higher_is_better,
-    )
-
-
 def schedule_for(experiment: Experiment, strategy: Strategy, seed: int) -> Schedule:
     """Who finishes when under a strategy over the whole horizon."""
     key = (group_key(strategy), experiment.rounds, experiment.time, seed)
     if _cache.schedule_key != key or _cache.schedule is None:
-        _cache.schedule = schedule_of(
-            experiment, strategy, seed, rounds=experiment.rounds, time=experiment.time
-        )
+        _cache.schedule = whole_schedule(experiment, strategy, seed)
         _cache.schedule_key = key
     return _cache.schedule
 

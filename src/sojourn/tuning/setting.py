@@ -14,9 +14,9 @@ from sojourn.jackson import analyze
 from sojourn.network import Network, square_root_routing
 from sojourn.optimize import NoiseRate, Objective, PerTime, optimize_routing
 from sojourn.rules import AsyncSGD, Weighting
-from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.build import build_problem, calibration_of
 from sojourn.train.experiment.calibrate import curvature
-from sojourn.train.experiment.cells import calibration_of, threads_for
+from sojourn.train.experiment.cells import threads_for
 from sojourn.train.experiment.experiment import FIRST_PILOT_SEED, Experiment, experiment_from_table
 from sojourn.train.experiment.strategy import Strategy, learning_rates_given
 from sojourn.train.replay.problem import Problem

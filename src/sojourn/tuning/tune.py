@@ -21,9 +21,10 @@ from sojourn.progress import Progress, Silent
 from sojourn.provenance import provenance
 from sojourn.report.tuned import race_figure
 from sojourn.runfolder import RunFolder
+from sojourn.summary import TARGETS
 from sojourn.train.experiment.cells import Cell
 from sojourn.train.experiment.engines import Engine, LocalEngine
-from sojourn.train.experiment.experiment import TARGETS, Experiment
+from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.run import plan_texts, run_all, write_results
 from sojourn.tuning.answer import plan_of, sentence
 from sojourn.tuning.budget import Costs, fitted, measure, parse_duration

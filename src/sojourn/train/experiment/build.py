@@ -1,9 +1,12 @@
-"""The learning problem of one seed: the same data, partition, batches and first weights for all."""
+"""The learning problem of one seed: the same data, partition, batches and first weights for all.
+
+Final runs are judged on its test set, pilots on samples that clients give up.
+"""
 
 import inspect
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +18,7 @@ from sojourn.errors import InvalidInput
 from sojourn.extensions import load_extension
 from sojourn.train.data.partition import Partition, make_partition
 from sojourn.train.data.sets import CropAndFlip, Dataset, load_dataset
+from sojourn.train.experiment.calibrate import Calibration, calibrate
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import build_model
 from sojourn.train.replay.checkpoint import digest
@@ -25,16 +29,25 @@ _PARTITION, _WEIGHTS = 0, 1
 AUGMENTED = ("cifar-10", "cifar-100")
 SHIFT = 4
 """Pixels of a whole image."""
+VALIDATION = 0.25
+"""The fraction of the training samples on which pilots are judged."""
+MOST_HELD_OUT = 2000
+"""Samples: beyond that an evaluation costs more than it tells."""
+_VALIDATION_SEED = 0x56414C
 
 dataset = lru_cache(maxsize=1)(load_dataset)
 """`load_dataset`, keeping the last data set for the next seed."""
 
 
 class _Last(threading.local):
-    """The problem that this thread built last: the strategies of one seed share it."""
+    """The problem that this thread built last: the strategies of one seed share it.
+
+    ``held`` is the same for pilots, once one has asked.
+    """
 
     key: tuple[object, ...] | None = None
     problem: Problem | None = None
+    held: Problem | None = None
 
 
 _last = _Last()
@@ -57,11 +70,72 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
         tuple(experiment.extensions.codes().items()),
     )
     if _last.key != key:
-        _last.key = _last.problem = None
+        _last.key = _last.problem = _last.held = None
         _last.problem, _last.key = _built(experiment, seed), key
     assert _last.problem is not None
     _last.problem.channels_last = bool(experiment.channels_last)
     return _last.problem
+
+
+def validation_problem(experiment: Experiment, seed: int) -> Problem:
+    """The problem of a seed with part of its training samples in place of the test set.
+
+    What is chosen by it, such as a learning rate, is chosen without a look at the test set.
+    """
+    problem = build_problem(experiment, seed)
+    if _last.held is None:
+        _last.held = held_out(problem, VALIDATION)
+    _last.held.channels_last = problem.channels_last
+    return _last.held
+
+
+def held_out(problem: Problem, fraction: float) -> Problem:
+    """The same problem judged on samples that its clients give up, instead of the test set.
+
+    Every client gives up ``fraction`` of its samples, as long as it keeps one. The test set is not
+    looked at.
+    """
+    generator = torch.Generator().manual_seed(_VALIDATION_SEED)
+    kept, given = [], []
+    for (x, y), number in zip(
+        problem.train_sets, given_up(problem.train_sizes, fraction), strict=True
+    ):
+        order = torch.randperm(len(y), generator=generator)
+        away, stays = order[:number], order[number:].sort().values
+        kept.append((x[stays], y[stays]))
+        given.append((x[away], y[away]))
+    primary = problem.primary
+    return Problem(
+        problem.trained_model(problem.initial_weights()).train(),
+        kept,
+        (torch.cat([x for x, _ in given]), torch.cat([y for _, y in given])),
+        problem.loss,
+        batch_size=problem.batch_size,
+        augment=problem.augment,
+        metrics=problem.metrics,
+        primary=None if primary is None else primary.name,
+        higher_is_better=primary is None or primary.higher_is_better,
+    )
+
+
+def given_up(sizes: Sequence[int], fraction: float) -> list[int]:
+    """How many samples each client gives up to judge by, of so many that it holds.
+
+    Where clients hold so little that all would be rounded to none, everybody gives up one who has two.
+
+    >>> given_up([100, 10, 1], 0.25), given_up([2, 1, 2], 0.25)
+    ([25, 2, 0], [1, 0, 1])
+    """
+    share = min(fraction, MOST_HELD_OUT / sum(sizes))
+    numbers = [min(size - 1, round(share * size)) for size in sizes]
+    if not any(numbers):
+        numbers = [min(size - 1, 1) for size in sizes]
+    if not any(numbers):
+        raise InvalidInput(
+            "what is chosen is chosen on training samples that clients give up, and no client has "
+            "two. Give clients more samples, or train at one learning rate, without a choice."
+        )
+    return numbers
 
 
 def _built(experiment: Experiment, seed: int) -> Problem:
@@ -88,6 +162,33 @@ def _augmentation(data: Dataset) -> CropAndFlip | None:
     if data.name not in AUGMENTED:
         return None
     return CropAndFlip(data.black, padding=max(1, SHIFT // data.averaged))
+
+
+def client_weights_of(experiment: Experiment, problem: Problem) -> FloatArray | list[int] | None:
+    """How much clients count: as their samples or the fleet say; ``None`` where all do the same."""
+    fleet = experiment.fleet
+    if fleet.weight is not None:
+        return fleet.expand(fleet.relative_weights)
+    return problem.train_sizes if experiment.client_weights == "size" else None
+
+
+def calibration_of(
+    experiment: Experiment,
+    problem: Problem,
+    *,
+    learning_rate: float,
+    seed: int,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Calibration:
+    """The constants of a problem, its clients weighed as the experiment says; see `calibrate`."""
+    return calibrate(
+        problem,
+        learning_rate=learning_rate,
+        seed=seed,
+        client_weights=client_weights_of(experiment, problem),
+        weighted_fleet=experiment.fleet.weight is not None,
+        progress=progress,
+    )
 
 
 def partition_of(experiment: Experiment, data: Dataset, seed: int) -> Partition:

@@ -1,35 +1,29 @@
-"""One run of an experiment and where it is kept; and what is found out before any is begun."""
+"""What is run as a whole, final runs and pilots, and where it is kept."""
 
 import dataclasses
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 
-from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.runfolder import RunFolder
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
 from sojourn.tensorfile import write_tensors
-from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.calibrate import Calibration, calibrate
+from sojourn.train.experiment.build import build_problem, client_weights_of, validation_problem
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import SMALL_MODELS, parse_model
 from sojourn.train.experiment.strategy import Strategy
-from sojourn.train.replay.checkpoint import Checkpoint, problem_digest
-from sojourn.train.replay.gradients import LONGEST_TRIAL, channels_last_pays
-from sojourn.train.replay.loop import Replay
+from sojourn.train.replay.checkpoint import Checkpoint, rows_in
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.replay import prepared, replay, replay_abreast
+from sojourn.train.replay.replay import prepared, replay, replay_abreast, replay_together
 from sojourn.train.replay.state import LEAST_ROWS, MOST_ROWS, evaluation_spacing
 from sojourn.types import FloatArray
 
@@ -64,17 +58,123 @@ ROUNDS_OF_A_LOOK = 1000
 """Enough to see how fast a policy without theory goes."""
 
 
+Runs: TypeAlias = tuple[History, ...]
+
+
+class Part(Protocol):
+    """What is run as a whole and kept in one file: a `Cell`, or the `Pilots` of a strategy.
+
+    ``strategy`` counts from 0 in the order of the experiment; ``label`` tells its file from others of
+    strategy and seed.
+    """
+
+    @property
+    def strategy(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def learning_rates(self) -> tuple[float, ...]: ...
+    @property
+    def label(self) -> str: ...
+
+    def run(
+        self,
+        experiment: Experiment,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Runs:
+        """The history at every learning rate, in their order."""
+
+
+AnyPart = TypeVar("AnyPart", bound=Part)
+
+Work: TypeAlias = tuple[Experiment, AnyPart, Path]
+"""A part, the experiment it belongs to, and the folder of its results."""
+
+
 @dataclass(frozen=True)
 class Cell:
-    """``strategy`` counts from 0 in the order of the experiment."""
+    """One final run; ``strategy`` counts from 0 in the order of the experiment."""
 
     strategy: int
     seed: int
     learning_rate: float
 
+    @property
+    def learning_rates(self) -> tuple[float, ...]:
+        """Its own."""
+        return (self.learning_rate,)
 
-Work = tuple[Experiment, Cell, Path]
-"""A cell, the experiment it belongs to, and the folder of its results."""
+    @property
+    def label(self) -> str:
+        """By its learning rate."""
+        return f"rate-{self.learning_rate!r}"
+
+    def run(
+        self,
+        experiment: Experiment,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Runs:
+        """`run_cell`."""
+        return (run_cell(experiment, self, checkpoint=checkpoint, progress=progress),)
+
+
+@dataclass(frozen=True)
+class Pilots:
+    """Runs of a strategy on a pilot seed, in lockstep if they are at several learning rates.
+
+    They are judged on samples that clients give up; the test set is not looked at. How a stack is
+    rounded may depend on all who are in it: if a rate comes or goes, all are run anew.
+    """
+
+    strategy: int
+    seed: int
+    learning_rates: tuple[float, ...]
+
+    @property
+    def label(self) -> str:
+        """By the learning rate, if there is one."""
+        return "pilots" if len(self.learning_rates) > 1 else f"pilot-{self.learning_rates[0]!r}"
+
+    def run(
+        self,
+        experiment: Experiment,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Runs:
+        """Simulate once and train at all learning rates, to the end whatever the target."""
+        strategy = experiment.strategies[self.strategy]
+        with ONE_AT_A_TIME, using_threads(experiment.threads):
+            problem = validation_problem(experiment, self.seed)
+            histories = replay_together(
+                *(whole_schedule(experiment, strategy, self.seed), problem, strategy.rule),
+                learning_rates=self.learning_rates,
+                seed=self.seed,
+                batched=len(self.learning_rates) > 1 or bool(experiment.batched),
+                strategy=strategy.name,
+                checkpoint=checkpoint,
+                progress=progress,
+                **replayed_as(experiment, problem),
+            )
+        return tuple(dataclasses.replace(history, weights=None) for history in histories)
+
+
+def pilots_of(experiment: Experiment) -> list[Pilots]:
+    """The pilots that choose the learning rates, of each strategy together or one by one."""
+    return [
+        Pilots(i, seed, rates)
+        for seed in experiment.pilot_seeds
+        for i, strategy in enumerate(experiment.strategies)
+        for rates in (
+            [strategy.learning_rates]
+            if experiment.lockstep
+            else [(rate,) for rate in strategy.learning_rates]
+        )
+    ]
 
 
 def schedule_of(
@@ -118,18 +218,13 @@ def _arguments(experiment: Experiment, cell: Cell) -> dict[str, Any]:
     strategy = experiment.strategies[cell.strategy]
     problem = build_problem(experiment, cell.seed)
     return {
-        "schedule": schedule_of(
-            experiment, strategy, cell.seed, rounds=experiment.rounds, time=experiment.time
-        ),
+        "schedule": whole_schedule(experiment, strategy, cell.seed),
         "problem": problem,
         "rule": strategy.rule,
         "learning_rate": cell.learning_rate,
         "seed": cell.seed,
-        "evaluate_every": experiment.evaluate_every,
-        "evaluate_at": evaluation_times(experiment, problem),
-        "refine": experiment.refine,
         "stop_at": experiment.stop_at if cell.seed in experiment.seeds else None,
-        "client_weights": client_weights_of(experiment, problem),
+        **replayed_as(experiment, problem),
     }
 
 
@@ -137,31 +232,19 @@ def _without_weights(experiment: Experiment, history: History) -> History:
     return history if experiment.keep_weights else dataclasses.replace(history, weights=None)
 
 
-def client_weights_of(experiment: Experiment, problem: Problem) -> ArrayLike | None:
-    """How much clients count: as their samples or the fleet say; ``None`` where all do the same."""
-    fleet = experiment.fleet
-    if fleet.weight is not None:
-        return fleet.expand(fleet.relative_weights)
-    return problem.train_sizes if experiment.client_weights == "size" else None
+def whole_schedule(experiment: Experiment, strategy: Strategy, seed: int) -> Schedule:
+    """Who finishes when, for as long as runs of the experiment last."""
+    return schedule_of(experiment, strategy, seed, rounds=experiment.rounds, time=experiment.time)
 
 
-def calibration_of(
-    experiment: Experiment,
-    problem: Problem,
-    *,
-    learning_rate: float,
-    seed: int,
-    progress: Callable[[str], None] = lambda step: None,
-) -> Calibration:
-    """The constants of a problem, its clients weighed as the experiment says; see `calibrate`."""
-    return calibrate(
-        problem,
-        learning_rate=learning_rate,
-        seed=seed,
-        client_weights=client_weights_of(experiment, problem),
-        weighted_fleet=experiment.fleet.weight is not None,
-        progress=progress,
-    )
+def replayed_as(experiment: Experiment, problem: Problem) -> dict[str, Any]:
+    """What the experiment says of all runs on a problem, as arguments of `replay`."""
+    return {
+        "evaluate_every": experiment.evaluate_every,
+        "evaluate_at": evaluation_times(experiment, problem),
+        "refine": experiment.refine,
+        "client_weights": client_weights_of(experiment, problem),
+    }
 
 
 def evaluation_times(experiment: Experiment, problem: Problem) -> FloatArray | None:
@@ -182,32 +265,38 @@ def evaluation_times(experiment: Experiment, problem: Problem) -> FloatArray | N
 
 def run_and_keep(
     experiment: Experiment,
-    cell: Cell,
+    part: Part,
     folder: Path,
     progress: Callable[[int, int], None] | None = None,
-) -> History:
-    """Run a cell, from its checkpoint if there is one, and write its history into ``folder``."""
-    path = Path(f"{cell_path(experiment, cell, folder)}.checkpoint")
+) -> Runs:
+    """Run a part, from its checkpoint if there is one, and write its histories into ``folder``.
+
+    Where learning rates have come or gone since, a checkpoint is of other runs, and not gone on with.
+    """
+    path = Path(f"{part_path(experiment, part, folder)}.checkpoint")
+    if path.exists() and tuple(rows_in(path)) != part.learning_rates:
+        path.unlink()
     checkpoint = Checkpoint(path, seconds=experiment.checkpoint_seconds)
-    history = run_cell(experiment, cell, checkpoint=checkpoint, progress=progress)
-    keep(experiment, cell, folder, history)
+    histories = part.run(experiment, checkpoint=checkpoint, progress=progress)
+    keep(experiment, part, folder, histories)
     path.unlink(missing_ok=True)
-    return history
+    return histories
 
 
 def run_abreast_and_keep(
-    work: Sequence[Work], progress: Callable[[int, int], None] | None = None
-) -> list[History]:
+    work: Sequence[Work[Part]], progress: Callable[[int, int], None] | None = None
+) -> list[Runs]:
     """Run cells that learn one problem under one seed, their gradients computed together.
 
-    A cell alone is run as it would be, with its checkpoint. Of several all histories are written once
-    all are there: what is cut short begins anew.
+    A part alone is run as it would be, with its checkpoint. Of several cells all histories are written
+    once all are there: what is cut short begins anew.
     """
     if len(work) == 1:
         return [run_and_keep(*work[0], progress)]
+    cells = [(one, part, where) for one, part, where in work if isinstance(part, Cell)]
     with ONE_AT_A_TIME, using_threads(work[0][0].threads):
-        runs = [prepared(**_arguments(experiment, cell)) for experiment, cell, _ in work]
-        names = [experiment.strategies[cell.strategy].name for experiment, cell, _ in work]
+        runs = [prepared(**_arguments(experiment, cell)) for experiment, cell, _ in cells]
+        names = [experiment.strategies[cell.strategy].name for experiment, cell, _ in cells]
         total, done = sum(run.schedule.rounds for run in runs), 0
 
         def advance(tasks: int) -> None:
@@ -217,28 +306,35 @@ def run_abreast_and_keep(
                 progress(done, total)
 
         found = replay_abreast(runs, names, advance=advance)
-    histories = []
-    for (experiment, cell, folder), history in zip(work, found, strict=True):
-        histories.append(_without_weights(experiment, history))
-        keep(experiment, cell, folder, history)
-    return histories
+    kept_runs: list[Runs] = []
+    for (experiment, cell, folder), history in zip(cells, found, strict=True):
+        kept_runs.append((_without_weights(experiment, history),))
+        keep(experiment, cell, folder, (history,))
+    return kept_runs
 
 
-def keep(experiment: Experiment, cell: Cell, folder: Path, history: History) -> None:
-    """Write the history of a finished cell, after its final weights if they are to be kept."""
-    if experiment.keep_weights:
-        problem = build_problem(experiment, cell.seed)
-        write_tensors(weights_path(experiment, cell, folder), problem.state_arrays(history.weights))
-    History.write(cell_path(experiment, cell, folder), [history])
+def run_part(experiment: Experiment, part: Part) -> Runs:
+    """Run a part where there is no folder."""
+    return part.run(experiment)
 
 
-def kept(experiment: Experiment, cell: Cell, folder: Path) -> History | None:
-    """The history of a cell that was finished before, with its weights where these are wanted."""
-    path = cell_path(experiment, cell, folder)
-    found = History.read(path) if path.exists() else []
-    if experiment.keep_weights and not weights_path(experiment, cell, folder).exists():
+def keep(experiment: Experiment, part: Part, folder: Path, histories: Runs) -> None:
+    """Write what came of a part, after the final weights of a cell if they are to be kept."""
+    if experiment.keep_weights and isinstance(part, Cell):
+        arrays = build_problem(experiment, part.seed).state_arrays(histories[0].weights)
+        write_tensors(weights_path(experiment, part, folder), arrays)
+    History.write(part_path(experiment, part, folder), histories)
+
+
+def kept(experiment: Experiment, part: Part, folder: Path) -> Runs | None:
+    """What came of a part before, if it had these learning rates; with weights where wanted."""
+    path = part_path(experiment, part, folder)
+    found = tuple(History.read(path)) if path.exists() else ()
+    if tuple(history.learning_rate for history in found) != part.learning_rates:
         return None
-    return found[0] if found else None
+    if experiment.keep_weights and isinstance(part, Cell):
+        return found if weights_path(experiment, part, folder).exists() else None
+    return found
 
 
 def set_aside_shorter(experiment: Experiment, folder: Path) -> None:
@@ -247,14 +343,16 @@ def set_aside_shorter(experiment: Experiment, folder: Path) -> None:
     They are kept under another name; unfinished ones begin anew.
     """
     for path in RunFolder(folder).cells.glob("*.jsonl"):
-        for history in History.read(path):
-            if not _whole(experiment, history):
-                path.replace(path.with_name(f"{path.name}.shorter"))
+        if not all(_whole(experiment, history) for history in History.read(path)):
+            path.replace(path.with_name(f"{path.name}.shorter"))
     for path in RunFolder(folder).cells.glob("*.checkpoint"):
         path.unlink()
 
 
 def _whole(experiment: Experiment, history: History) -> bool:
+    """Whether a longer run would have been the same; pilots are not stopped at a target."""
+    if history.seed not in experiment.seeds:
+        return False
     stop = experiment.stop_at
     stopped = stop is not None and history.measure.reaches(history.final, stop)
     return stopped or history.diverged_at is not None
@@ -262,19 +360,20 @@ def _whole(experiment: Experiment, history: History) -> bool:
 
 def weights_path(experiment: Experiment, cell: Cell, folder: Path) -> Path:
     """Where a cell's final weights are kept."""
-    name = cell_path(experiment, cell, folder).with_suffix(".safetensors").name
+    name = part_path(experiment, cell, folder).with_suffix(".safetensors").name
     return RunFolder(folder).weights / name
 
 
-def cell_path(experiment: Experiment, cell: Cell, folder: Path) -> Path:
-    """Where a cell's history is kept."""
-    slug = experiment.strategies[cell.strategy].slug
-    return RunFolder(folder).cells / f"{slug}_seed-{cell.seed}_rate-{cell.learning_rate!r}.jsonl"
+def part_path(experiment: Experiment, part: Part, folder: Path) -> Path:
+    """Where a part's histories are kept."""
+    slug = experiment.strategies[part.strategy].slug
+    return RunFolder(folder).cells / f"{slug}_seed-{part.seed}_{part.label}.jsonl"
 
 
-def expected_gradients(experiment: Experiment, cell: Cell) -> float:
-    """About how many gradients a cell computes: what progress is measured in."""
-    return expected_gradients_of(experiment, experiment.strategies[cell.strategy])
+def expected_gradients(experiment: Experiment, part: Part) -> float:
+    """About how many gradients a part computes: what progress is measured in."""
+    each = expected_gradients_of(experiment, experiment.strategies[part.strategy])
+    return each * len(part.learning_rates)
 
 
 def expected_gradients_of(experiment: Experiment, strategy: Strategy) -> float:
@@ -289,73 +388,3 @@ def expected_gradients_of(experiment: Experiment, strategy: Strategy) -> float:
         return max(1.0, theory.throughput * experiment.time)
     short = schedule_of(experiment, strategy, 0, rounds=ROUNDS_OF_A_LOOK)
     return max(1.0, short.throughput() * experiment.time * steps)
-
-
-@dataclass(frozen=True)
-class Preflight:
-    """How gradients are computed, and what identifies a problem of the user's own."""
-
-    batched: bool
-    channels_last: bool
-    problem_digest: str | None
-    light: bool = False
-
-
-def preflight(experiment: Experiment) -> Preflight:
-    """Build the problem of the first seed, and settle what is the same for all runs.
-
-    Whatever is wrong with data, model or problem is said here, before anything is written.
-    """
-    seed = experiment.seeds[0]
-    with ONE_AT_A_TIME, using_threads(experiment.threads):
-        problem = build_problem(experiment, seed)
-        problem.channels_last = False  # which is no part of what a problem is
-        digest = problem_digest(problem) if experiment.problem is not None else None
-        light = experiment.problem is not None and _is_light(problem, seed)
-        layout = experiment.channels_last
-        problem.channels_last = channels_last_pays(problem) if layout is None else layout
-        for strategy in experiment.strategies:
-            _check_time(experiment, strategy, seed)
-        batched = experiment.batched
-        if batched is None:
-            batched = _together_pays(experiment, problem, seed)
-        return Preflight(batched, problem.channels_last, digest, light)
-
-
-LIGHT_TASK = 0.01
-"""Seconds that a gradient takes on one thread, below which more only wait for one another."""
-
-
-def _is_light(problem: Problem, seed: int) -> bool:
-    weights, seconds = problem.initial_weights().numpy(), []
-    with using_threads(1):
-        for number in range(4):
-            begin = time.thread_time()
-            problem.loss_and_array(weights, 0, number, seed)
-            seconds.append(time.thread_time() - begin)
-    return min(seconds) < LIGHT_TASK
-
-
-def _check_time(experiment: Experiment, strategy: Strategy, seed: int) -> None:
-    if experiment.time is None:
-        return
-    first = float(schedule_of(experiment, strategy, seed, rounds=1).time[0])
-    if first > experiment.time:
-        raise InvalidInput(
-            f"no task completes within time {experiment.time:g} under '{strategy.name}': with seed "
-            f"{seed} the first takes {first:.3g}. Give a longer 'time'."
-        )
-
-
-def _together_pays(experiment: Experiment, problem: Problem, seed: int) -> bool:
-    """Measured on the first strategy, so that all runs are computed alike, in whatever order."""
-    strategy = experiment.strategies[0]
-    rounds = min(experiment.rounds or LONGEST_TRIAL, LONGEST_TRIAL) + 1
-    replay = Replay(
-        schedule_of(experiment, strategy, seed, rounds=rounds),
-        problem,
-        strategy.rule,
-        learning_rate=strategy.learning_rates[0],
-        seed=seed,
-    )
-    return replay.together_pays()

@@ -1,4 +1,4 @@
-"""Where cells are run: in this process, in several, or on a Dask cluster."""
+"""Where parts are run: in this process, in several, or on a Dask cluster."""
 
 import os
 import tempfile
@@ -14,18 +14,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from sojourn.errors import InvalidInput, MissingExtra, SojournError, UnknownName
-from sojourn.history import History
 from sojourn.resources import check_jobs
 from sojourn.train.experiment.cells import (
-    Cell,
-    Preflight,
+    AnyPart,
+    Part,
+    Runs,
     Work,
     keep,
-    preflight,
     run_abreast_and_keep,
-    run_cell,
+    run_part,
 )
 from sojourn.train.experiment.experiment import Experiment
+from sojourn.train.experiment.preflight import Preflight, preflight
 
 SECONDS_BETWEEN_LOOKS = 0.5
 
@@ -65,27 +65,32 @@ def note(path: Path, place: int) -> Callable[[float], None]:
     return write
 
 
-Done = Iterator[tuple[Cell, History]]
-Advance = Callable[[Cell, float], None]
-"""Called with the fraction of a cell that is done."""
+Advance = Callable[[AnyPart, float], None]
+"""Called with the fraction of a part that is done."""
+
+Done = Iterator[tuple[AnyPart, Runs]]
 
 ENGINES = ("local", "dask")
 CONNECT_SECONDS = 10
 
 
 class Engine(Protocol):
-    """Runs cells, keeps their histories in a folder, and yields them as they finish."""
+    """Runs parts, keeps their histories in a folder, and yields them as they finish."""
 
     def threads(self) -> int | None:
-        """Threads that a cell may use; ``None`` if workers know best."""
+        """Threads that a part may use; ``None`` if workers know best."""
 
     def look(self, experiment: Experiment) -> Preflight:
-        """`preflight`, where cells are run."""
+        """`preflight`, where parts are run."""
 
     def run(
-        self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
-    ) -> Done:
-        """Run ``cells``; whatever was yielded is on disk."""
+        self,
+        experiment: Experiment,
+        parts: Sequence[AnyPart],
+        folder: Path,
+        advance: Advance[AnyPart],
+    ) -> Done[AnyPart]:
+        """Run ``parts``; whatever was yielded is on disk."""
 
     def map(
         self, function: Callable[..., Any], work: Sequence[tuple[Any, ...]]
@@ -101,7 +106,7 @@ class Engine(Protocol):
 class LocalEngine:
     """Processes on this machine, which share its cores; one job runs in this process.
 
-    A cell that was interrupted goes on from its checkpoint.
+    A part that was interrupted goes on from its checkpoint.
     """
 
     jobs: int = 1
@@ -121,21 +126,23 @@ class LocalEngine:
         return preflight(experiment)
 
     def run(
-        self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
-    ) -> Done:
-        """Run ``cells`` in order, or ``jobs`` of them at a time."""
-        work = [[(experiment, cell, folder)] for cell in cells]
-        for place, histories in self.run_work(
-            work, lambda place, done: advance(cells[place], done)
-        ):
-            yield cells[place], histories[0]
+        self,
+        experiment: Experiment,
+        parts: Sequence[AnyPart],
+        folder: Path,
+        advance: Advance[AnyPart],
+    ) -> Done[AnyPart]:
+        """Run ``parts`` in order, or ``jobs`` of them at a time."""
+        work = [[(experiment, part, folder)] for part in parts]
+        for place, runs in self.run_work(work, lambda place, done: advance(parts[place], done)):
+            yield parts[place], runs[0]
 
     def run_work(
         self,
-        work: Sequence[Sequence[Work]],
+        work: Sequence[Sequence[Work[AnyPart]]],
         advance: Callable[[int, float], None] = lambda place, done: None,
-    ) -> Iterator[tuple[int, list[History]]]:
-        """Run cells of several experiments, ``jobs`` at a time, begun in the order given.
+    ) -> Iterator[tuple[int, list[Runs]]]:
+        """Run parts of several experiments, ``jobs`` at a time, begun in the order given.
 
         Those of one entry are run abreast (`run_abreast_and_keep`). Yields places in ``work`` with the
         histories there as they finish; ``advance`` hears of a place and the fraction of it that is
@@ -211,17 +218,21 @@ class DaskEngine:
         """Workers keep the number of threads that they were started with."""
 
     def run(
-        self, experiment: Experiment, cells: Sequence[Cell], folder: Path, advance: Advance
-    ) -> Done:
-        """Send all cells to the scheduler; histories are kept here as they come back."""
+        self,
+        experiment: Experiment,
+        parts: Sequence[AnyPart],
+        folder: Path,
+        advance: Advance[AnyPart],
+    ) -> Done[AnyPart]:
+        """Send all parts to the scheduler; histories are kept here as they come back."""
         with self._client() as (dask, client):
             futures = {
-                client.submit(run_cell, experiment, cell, pure=False): cell for cell in cells
+                client.submit(run_part, experiment, part, pure=False): part for part in parts
             }
             for future in dask.as_completed(futures, loop=client.loop):
-                history = self._result(future, f"What was finished is kept in {folder}: ")
-                keep(experiment, futures[future], folder, history)
-                yield futures[future], history
+                histories = self._result(future, f"What was finished is kept in {folder}: ")
+                keep(experiment, futures[future], folder, histories)
+                yield futures[future], histories
 
     @property
     def width(self) -> int:
@@ -311,8 +322,8 @@ def _placed(
 
 
 def _run_in_process(
-    place: int, together: Sequence[Work], parent: int, fractions: Path
-) -> tuple[int, list[History]]:
+    place: int, together: Sequence[Work[Part]], parent: int, fractions: Path
+) -> tuple[int, list[Runs]]:
     tell = note(fractions, place)
 
     def tell_or_stop_when_orphaned(done: int, total: int) -> None:

@@ -23,8 +23,6 @@ from sojourn.train.experiment.models import parse_model
 from sojourn.train.experiment.strategy import Strategy, read_strategies, said, strategy_table
 
 FIRST_PILOT_SEED = 1_000_000
-TARGETS = (0.5, 0.8)
-"""Accuracies whose times are told where nobody asks for others."""
 CLIENT_WEIGHTS = ("equal", "size", "fleet")
 _NO_MATTER = (
     *("fleet", "data-dir", "threads", "checkpoint-seconds", "problem-digest", "keep-weights"),
@@ -47,8 +45,8 @@ class Experiment:
     is ``"equal"``, ``"size"`` or ``"fleet"``: whether clients count the same, as their samples do, or
     as the fleet's column ``weight`` says, which is the default where there is one. ``around``
     is what all strategies meet: hours, drifting speeds, the server's rate.
-    In the folder of an experiment ``threads``, ``batched``, ``channels_last`` and ``problem_digest``
-    are written down as they were found when it was begun.
+    In the folder of an experiment ``threads``, ``batched``, ``lockstep``, ``channels_last`` and
+    ``problem_digest`` are written down as they were found when it was begun.
 
     Modules of the users' own are sought in ``folder``; ``extensions`` holds their text, so that an
     experiment can be pickled to where there is no such folder.
@@ -78,6 +76,7 @@ class Experiment:
     client_weights: str = "equal"
     keep_weights: bool = False
     batched: bool | None = None
+    lockstep: bool | None = None
     channels_last: bool | None = None
     threads: int | None = None
     checkpoint_seconds: float = 30.0
@@ -127,6 +126,7 @@ class Experiment:
             "client-weights": None if self.client_weights == "equal" else self.client_weights,
             "keep-weights": self.keep_weights or None,
             "batched": self.batched,
+            "lockstep": self.lockstep,
             "channels-last": self.channels_last,
             "threads": self.threads,
             "checkpoint-seconds": self.checkpoint_seconds,
@@ -238,6 +238,7 @@ def _scalars(table: Table) -> dict[str, Any]:
         "keep_weights": table.take("keep-weights", bool, default=False),
         "evaluate_every": _count(table, "evaluate-every", None),
         "batched": table.take("batched", bool, default=None),
+        "lockstep": table.take("lockstep", bool, default=None),
         "channels_last": table.take("channels-last", bool, default=None),
         "threads": _count(table, "threads", None, most=MOST_THREADS),
         "checkpoint_seconds": _checkpoint_seconds(table),

@@ -10,16 +10,19 @@ from sojourn.history import History
 from sojourn.progress import Progress, Silent, by_fraction
 from sojourn.provenance import provenance
 from sojourn.runfolder import RunFolder
+from sojourn.summary import best_learning_rate, summarize, summarize_strategy
 from sojourn.train.experiment.cells import (
+    AnyPart,
     Cell,
+    Runs,
     expected_gradients,
     kept,
+    pilots_of,
     set_aside_shorter,
     threads_for,
 )
 from sojourn.train.experiment.engines import Engine
 from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.summary import best_learning_rate, summarize, summarize_strategy
 
 FREE = ("seeds", "pilot-seeds", "targets")
 """What decides which runs there are, or what is told of them, and changes none."""
@@ -86,14 +89,7 @@ def run_experiment(
     """
     experiment = prepare_folder(experiment, folder, engine, resume=resume)
     shown = progress or Silent()
-    pilots = run_all("pilots", _pilot_cells(experiment), experiment, folder, engine, shown)
-    by_rate = [
-        {
-            rate: [pilots[Cell(i, seed, rate)] for seed in experiment.pilot_seeds]
-            for rate in (strategy.learning_rates if experiment.pilot_seeds else ())
-        }
-        for i, strategy in enumerate(experiment.strategies)
-    ]
+    by_rate = _tried(experiment, folder, engine, shown)
     rates = [
         best_learning_rate(runs) if runs else strategy.learning_rates[0]
         for strategy, runs in zip(experiment.strategies, by_rate, strict=True)
@@ -104,6 +100,19 @@ def run_experiment(
         [finals[Cell(i, seed, rate)] for seed in experiment.seeds] for i, rate in enumerate(rates)
     ]
     return write_results(experiment, folder, rates, histories, by_rate)
+
+
+def _tried(
+    experiment: Experiment, folder: Path, engine: Engine, progress: Progress
+) -> list[dict[float, list[History]]]:
+    """Of every strategy the pilots at every learning rate, one of each pilot seed."""
+    pilots = pilots_of(experiment)
+    found = run_parts("pilots", pilots, experiment, folder, engine, progress)
+    tried: list[dict[float, list[History]]] = [{} for _ in experiment.strategies]
+    for part in pilots:
+        for rate, history in zip(part.learning_rates, found[part], strict=True):
+            tried[part.strategy].setdefault(rate, []).append(history)
+    return tried
 
 
 def write_results(
@@ -168,6 +177,7 @@ def prepare_folder(
         experiment,
         threads=threads,
         batched=look.batched,
+        lockstep=look.lockstep,
         channels_last=look.channels_last or None,
         problem_digest=look.problem_digest,
     )
@@ -190,6 +200,8 @@ def _grown(experiment: Experiment, there: RunFolder, engine: Engine) -> Experime
     before = Experiment.read(there.experiment_path)
     if experiment.batched is None:
         experiment = dataclasses.replace(experiment, batched=before.batched)
+    if experiment.lockstep is None:
+        experiment = dataclasses.replace(experiment, lockstep=before.lockstep)
     if experiment.channels_last is None:
         experiment = dataclasses.replace(experiment, channels_last=before.channels_last)
     experiment = dataclasses.replace(
@@ -224,15 +236,6 @@ def _check_same_problem(before: Experiment, digest: str | None, folder: Path) ->
         )
 
 
-def _pilot_cells(experiment: Experiment) -> list[Cell]:
-    return [
-        Cell(i, seed, rate)
-        for seed in experiment.pilot_seeds
-        for i, strategy in enumerate(experiment.strategies)
-        for rate in strategy.learning_rates
-    ]
-
-
 def run_all(
     phase: str,
     cells: Sequence[Cell],
@@ -241,16 +244,29 @@ def run_all(
     engine: Engine,
     progress: Progress,
 ) -> Mapping[Cell, History]:
-    """The histories of ``cells``: those of an earlier run, and what had to be run now."""
-    if not cells:
+    """The history of each of ``cells``: those of an earlier run, and what had to be run now."""
+    found = run_parts(phase, cells, experiment, folder, engine, progress)
+    return {cell: histories[0] for cell, histories in found.items()}
+
+
+def run_parts(
+    phase: str,
+    parts: Sequence[AnyPart],
+    experiment: Experiment,
+    folder: Path,
+    engine: Engine,
+    progress: Progress,
+) -> Mapping[AnyPart, Runs]:
+    """What came of ``parts``: of those of an earlier run, and of what had to be run now."""
+    if not parts:
         return {}
-    cost = {cell: expected_gradients(experiment, cell) for cell in cells}
-    found = {cell: kept(experiment, cell, folder) for cell in cells}
-    histories = {cell: history for cell, history in found.items() if history is not None}
-    progress.start(phase, sum(cost.values()), sum(cost[cell] for cell in histories))
+    cost = {part: expected_gradients(experiment, part) for part in parts}
+    found = {part: kept(experiment, part, folder) for part in parts}
+    done = {part: histories for part, histories in found.items() if histories is not None}
+    progress.start(phase, sum(cost.values()), sum(cost[part] for part in done))
     advance = by_fraction(progress, cost)
-    missing = [cell for cell in cells if cell not in histories]
-    for cell, history in engine.run(experiment, missing, folder, advance) if missing else ():
-        histories[cell] = history
-        advance(cell, 1.0)
-    return histories
+    missing = [part for part in parts if part not in done]
+    for part, histories in engine.run(experiment, missing, folder, advance) if missing else ():
+        done[part] = histories
+        advance(part, 1.0)
+    return done

@@ -35,9 +35,9 @@ class Strategy:
     """One of the things compared: a routing (or a plan), a rule, a concurrency, learning rates.
 
     ``routing`` is as it was given: a name, numbers per class (those of a file, if one was named), or
-    the path of a plan, whose file is then kept as ``plan_text``; ``network`` holds what it means. Both matter only if the policy of
-    the ``scenario`` routes. Of several ``learning_rates`` the best on pilot seeds is used.
-    ``modules`` define the rule, the policy, the laws and the objective of the plan.
+    the path of a plan, whose file is then kept as ``plan_text``; ``network`` holds what it means. Both
+    matter only if the policy of the ``scenario`` routes. Of several ``learning_rates`` the best on pilot
+    seeds and held-out samples is used. ``modules`` define the rule, the policy, the laws and the objective of the plan.
     """
 
     name: str

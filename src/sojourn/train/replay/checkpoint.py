@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was killed goes on where it was, to the bit.
+"""Checkpoints: a run that was killed, or several in lockstep, go on where they were, to the bit.
 
 A checkpoint is a NumPy archive of plain arrays and one JSON text; nothing in it is pickled.
 """
@@ -8,6 +8,7 @@ import json
 import os
 import time
 import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.state import Between, Position, Rows, Sums, Version
 from sojourn.types import Vector
 
-FORMAT = "sojourn checkpoint 3"
+FORMAT = "sojourn checkpoint 4"
 _ARRAY = "array-"
 LEAST_SECONDS_PER_WRITE = 20.0
 
@@ -45,15 +46,22 @@ class Checkpoint:
 
 
 class CheckpointFile:
-    """The checkpoint of one run, which refuses to continue a different one.
+    """The checkpoint of one run, or of several in lockstep, which refuses to continue others.
 
-    ``identity`` names what the run depends on, each with a digest.
+    ``identity`` names what the runs depend on, each with a digest; ``learning_rates`` are theirs, for
+    who only looks on (see `rows_in`).
     """
 
-    def __init__(self, checkpoint: Checkpoint, identity: dict[str, str]) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        identity: dict[str, str],
+        learning_rates: Sequence[float] = (),
+    ) -> None:
         self.path = Path(checkpoint.path)
         self._seconds = checkpoint.seconds
         self._identity = identity
+        self._learning_rates = list(learning_rates)
         self._due = time.monotonic() + checkpoint.seconds
 
     @property
@@ -61,65 +69,55 @@ class CheckpointFile:
         """Whether it is time to write."""
         return time.monotonic() >= self._due
 
-    def write(self, position: Position) -> None:
-        """Replace the file, atomically."""
+    def write(self, *positions: Position) -> None:
+        """Replace the file, atomically: all positions are of the same moment."""
         begin = time.monotonic()
         vectors: dict[int, tuple[int, Vector]] = {}
 
         def place(vector: Vector) -> int:
             return vectors.setdefault(id(vector), (len(vectors), vector))[0]
 
-        state = position.state
         meta = {
             "format": FORMAT,
             "identity": self._identity,
-            "round": position.round,
-            "batched": position.batched,
-            "diverged_at": position.diverged_at,
-            "weights": place(state.weights),
-            "version": state.version,
-            "numbers": dict(state.numbers),
-            "live": [[d, place(v.weights), v.number] for d, v in position.live.items()],
-            "rows": asdict(position.rows),
-            "between": [
-                [place(v.weights), v.round, v.version, list(v.sums)] for v in position.between
-            ],
-            "stopped": position.stopped,
+            "learning_rates": self._learning_rates,
+            "runs": [_described(position, place) for position in positions],
         }
         stacked = np.stack([vector for _, vector in vectors.values()])
-        with replacing(self.path) as temporary, temporary.open("wb") as file:
-            named = {_ARRAY + name: array for name, array in state.arrays.items()}
-            with uninterrupted():
-                np.savez(file, meta=np.array(json.dumps(meta)), vectors=stacked, **named)  # type: ignore[arg-type]
+        named = {
+            _array_of(run) + name: array
+            for run, position in enumerate(positions)
+            for name, array in position.state.arrays.items()
+        }
+        with replacing(self.path) as temporary, temporary.open("wb") as file, uninterrupted():
+            np.savez(file, meta=np.array(json.dumps(meta)), vectors=stacked, **named)  # type: ignore[arg-type]
         end = time.monotonic()
         self._due = end + max(self._seconds, LEAST_SECONDS_PER_WRITE * (end - begin))
 
     def read(self) -> Position | None:
         """The position kept in the file; ``None`` if there is no file."""
+        positions = self.read_all()
+        return positions[0] if positions else None
+
+    def read_all(self) -> list[Position]:
+        """The positions kept in the file, in the order they were written; none if there is no file."""
         if not self.path.exists():
-            return None
+            return []
         try:
             with self.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 meta = json.loads(str(archive["meta"]))
                 vectors = list(archive["vectors"])
-                arrays = {
-                    name.removeprefix(_ARRAY): archive[name]
-                    for name in archive.files
-                    if name.startswith(_ARRAY)
-                }
-            if meta["format"] != FORMAT:
-                raise InvalidFile(
-                    f"{self.path}: a checkpoint of another version of Sojourn. "
-                    "Delete it to start anew."
-                )
+                arrays = {name: archive[name] for name in archive.files if name.startswith(_ARRAY)}
+            _check_format(meta, self.path)
             self._check_identity(meta["identity"])
-            return _position(meta, vectors, arrays)
+            return [
+                _position(table, vectors, _own(arrays, run))
+                for run, table in enumerate(meta["runs"])
+            ]
         except InvalidFile:
             raise
         except (OSError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
-            raise InvalidFile(
-                f"{self.path}: not a whole checkpoint ({error}). Delete it to start anew."
-            ) from error
+            raise _spoilt(self.path, error) from error
 
     def _check_identity(self, found: dict[str, str]) -> None:
         names = [name for name in self._identity if found.get(name) != self._identity[name]]
@@ -131,14 +129,31 @@ class CheckpointFile:
             )
 
 
-def rows_in(path: str | os.PathLike[str]) -> tuple[int, Rows]:
-    """The round that a checkpoint was made in, and the evaluations until then; the run is left alone."""
+def rows_in(path: str | os.PathLike[str]) -> dict[float, Rows]:
+    """The evaluations of the runs in a checkpoint by learning rate; the runs are left alone."""
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             meta = json.loads(str(archive["meta"]))
-        return int(meta["round"]), Rows(**meta["rows"])
+        _check_format(meta, path)
+        rates = map(float, meta["learning_rates"])
+        return {
+            rate: Rows(**table["rows"]) for rate, table in zip(rates, meta["runs"], strict=True)
+        }
+    except InvalidFile:
+        raise
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise InvalidFile(f"{path}: not a whole checkpoint ({error})") from error
+        raise _spoilt(path, error) from error
+
+
+def _check_format(meta: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    if meta["format"] != FORMAT:
+        raise InvalidFile(
+            f"{path}: a checkpoint of another version of Sojourn. Delete it to start anew."
+        )
+
+
+def _spoilt(path: str | os.PathLike[str], error: Exception) -> InvalidFile:
+    return InvalidFile(f"{path}: not a whole checkpoint ({error}). Delete it to start anew.")
 
 
 def digest(*values: Any) -> str:
@@ -157,6 +172,32 @@ def digest(*values: Any) -> str:
         else:
             made.update(repr(value).encode())
     return made.hexdigest()[:16]
+
+
+def _array_of(run: int) -> str:
+    """How the names of a run's own arrays begin."""
+    return f"{_ARRAY}{run}-"
+
+
+def _own(arrays: dict[str, NDArray[Any]], run: int) -> dict[str, NDArray[Any]]:
+    first = _array_of(run)
+    return {n.removeprefix(first): array for n, array in arrays.items() if n.startswith(first)}
+
+
+def _described(position: Position, place: Callable[[Vector], int]) -> dict[str, Any]:
+    state = position.state
+    return {
+        "round": position.round,
+        "batched": position.batched,
+        "diverged_at": position.diverged_at,
+        "weights": place(state.weights),
+        "version": state.version,
+        "numbers": dict(state.numbers),
+        "live": [[d, place(v.weights), v.number] for d, v in position.live.items()],
+        "rows": asdict(position.rows),
+        "between": [[place(v.weights), v.round, v.version, list(v.sums)] for v in position.between],
+        "stopped": position.stopped,
+    }
 
 
 def _position(

@@ -299,6 +299,14 @@ SHORTEST_RUN = 4
 LARGEST_STACK = 2**22
 """Numbers in the stacked weights and inputs of a run: beyond what a cache holds, stacking loses."""
 
+
+def longest_run(problem: Problem) -> int:
+    """How many tasks are worth computing together, by their size."""
+    x, _ = problem.test_set
+    inputs = problem.batch_size * x[0].numel()
+    return max(1, min(LONGEST_RUN, LARGEST_STACK // (problem.dimension + inputs)))
+
+
 TRIAL_RUN = 16
 TRIAL_ROUNDS = 5
 LONGEST_TRIAL = 500

@@ -17,13 +17,12 @@ from sojourn.rules.pairing import check_pair
 from sojourn.rules.weighting import task_ordinals
 from sojourn.train.replay.checkpoint import CheckpointFile, digest, problem_digest
 from sojourn.train.replay.gradients import (
-    LARGEST_STACK,
-    LONGEST_RUN,
     BatchedTasks,
     PlainTasks,
     Result,
     Task,
     Workers,
+    longest_run,
     stacked_gradients,
 )
 from sojourn.train.replay.problem import Measures, Problem
@@ -364,6 +363,4 @@ class Replay:
     @property
     def longest_run(self) -> int:
         """How many tasks are worth computing together."""
-        x, _ = self.problem.test_set
-        inputs = self.problem.batch_size * x[0].numel()
-        return max(1, min(LONGEST_RUN, LARGEST_STACK // (self.problem.dimension + inputs)))
+        return longest_run(self.problem)

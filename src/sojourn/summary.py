@@ -12,9 +12,11 @@ from sojourn.history import History
 from sojourn.measure import ACCURACY
 from sojourn.network import Network
 from sojourn.rules import Rule, rule_to_table
-from sojourn.train.experiment.experiment import TARGETS
 
-Pilots = Mapping[float, Sequence[History]]
+TARGETS = (0.5, 0.8)
+"""Accuracies whose times are told where nobody asks for others."""
+
+Tried = Mapping[float, Sequence[History]]
 """The pilot runs of a strategy by learning rate."""
 
 
@@ -31,7 +33,7 @@ def pilot_score(histories: Sequence[History]) -> float:
     return score if histories[0].measure.higher_is_better else -score
 
 
-def best_learning_rate(pilots: Pilots) -> float:
+def best_learning_rate(pilots: Tried) -> float:
     """The learning rate with the best score; the smaller of equals, so the smallest if all diverged."""
     return min(pilots, key=lambda rate: (-pilot_score(pilots[rate]), rate))
 
@@ -57,7 +59,7 @@ def summarize_strategy(
     policy: Policy,
     learning_rate: float,
     targets: Sequence[float] | None,
-    pilots: Pilots | None = None,
+    pilots: Tried | None = None,
 ) -> dict[str, Any]:
     """One entry of ``summary.json``. Runs that diverged are listed, and left out of the means.
 
