@@ -44,9 +44,15 @@ DATA = ("homogeneous", "dirichlet(0.5)", "by-speed(1)")
 ALSO = (("labels(2)", "three-clusters", "exponential"),)
 """Settings besides data x fleet x law."""
 FLEETS = ("three-clusters", "lognormal")
-HORIZONS = {"digits": (500.0, 60.0), "fashion-mnist": (100.0, 20.0)}
+HORIZONS = {"digits": (500.0, 60.0), "fashion-mnist": (300.0, 40.0), "kmnist": (300.0, 40.0)}
 """How long runs last on each fleet: some 5 500 and 3 000 rounds on the digits, 1 100 and 1 000 elsewhere."""
-LAWS = {"digits": ("exponential", "lognormal"), "fashion-mnist": ("exponential",)}
+LEARNT = {
+    "digits": ("digits", "mlp"),
+    "fashion-mnist": ("fashion-mnist(14)", "mlp(32)"),
+    "kmnist": ("kmnist(14)", "mlp(32)"),
+}
+"""Data set and model; the images of the large ones are averaged down to 14 x 14 pixels."""
+LAWS = {"digits": ("exponential", "lognormal"), "fashion-mnist": ("exponential",), "kmnist": ("lognormal",)}
 RIVALS = """
 [[strategy]]
 name = "square-root routing"
@@ -91,13 +97,14 @@ def settings(folder: Path, source_of_data: str) -> dict[str, Path]:
         (data, fleet, law) for data in DATA for fleet in FLEETS for law in LAWS[source_of_data]
     ]
     found = {}
+    images, model = LEARNT[source_of_data]
     horizon = dict(zip(FLEETS, HORIZONS[source_of_data], strict=True))
     for data, fleet, law in (*cases, *(ALSO if source_of_data == "digits" else ())):
         name = f"{source_of_data}-{data.split('(')[0]}-{fleet}-{law}"
         path = folder / f"{name}.toml"
         source = fleet if fleet in ("three-clusters",) else f"{fleet}.csv"
         text = (
-            f'fleet = "{source}"\ndata = "{source_of_data}"\npartition = "{data}"\nmodel = "mlp"\n'
+            f'fleet = "{source}"\ndata = "{images}"\npartition = "{data}"\nmodel = "{model}"\n'
             f'law = "{law}"\ntime = {horizon[fleet]:g}\n'
         )
         path.write_text(text)

@@ -15,7 +15,9 @@ from sojourn.tuning.race import (
     Candidate,
     at_edge,
     below,
+    beside,
     expected_cost,
+    opening,
     ranking,
     survivors,
 )
@@ -76,7 +78,7 @@ def test_baselines_keep_more_rates_so_that_they_are_tuned_as_well():
 
 
 def test_of_rates_that_tie_the_smallest_is_picked():
-    rung = Rung(1.0, {Candidate(0, 0.1): 1.015, Candidate(0, 0.2): 1.0, Candidate(1, 0.1): 1.01})
+    rung = Rung(1.0, {Candidate(0, 0.1): 1.008, Candidate(0, 0.2): 1.0, Candidate(1, 0.1): 1.005})
     race = Race([rung], {0: (0.1, 0.2), 1: (0.1,)})
     assert race.podium() == [Candidate(1, 0.1), Candidate(0, 0.1)]
     rung.scores[Candidate(0, 0.1)] = 1.03
@@ -145,7 +147,24 @@ def test_half_of_the_places_go_to_those_that_are_heading_for_the_best():
 def test_rates_are_extended_beyond_the_edge_where_the_best_lies():
     scores = {Candidate(0, 0.1): 1.0, Candidate(0, 0.2): 2.0, Candidate(1, 0.1): math.inf}
     assert at_edge(scores, {0: (0.1, 0.2), 1: (0.1,)}) == {0: "below", 1: "below"}
-    assert extended((0.1, 0.2), "below") == (0.05, 0.025)
+    assert extended((0.1, 0.2), "below") == (0.05, 0.1, 0.2)
+
+
+def test_every_other_rate_opens_and_those_beside_the_best_follow():
+    """The valley is found where it lies: at both ends, in the middle, and below what diverged."""
+    rates = {0: tuple(0.1 * 2**k for k in range(8))}
+    for best in range(8):
+        scores = {}
+        added = opening(rates)
+        while added:
+            scores |= {c: abs(math.log2(c.learning_rate / rates[0][best])) for c in added}
+            added = beside(scores, rates)
+        assert ranking(scores)[0].learning_rate == rates[0][best]
+        assert len(scores) <= 6
+    diverged = {c: math.inf for c in opening(rates)}
+    assert beside(diverged, rates) == [Candidate(0, 0.1)]
+    few = {0: (0.1, 0.2, 0.4)}
+    assert [c.learning_rate for c in opening(few)] == [0.1, 0.2, 0.4]
 
 
 @pytest.mark.parametrize("strategies", [13, 16])
