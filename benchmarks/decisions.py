@@ -52,7 +52,11 @@ LEARNT = {
     "kmnist": ("kmnist(14)", "mlp(32)"),
 }
 """Data set and model; the images of the large ones are averaged down to 14 x 14 pixels."""
-LAWS = {"digits": ("exponential", "lognormal"), "fashion-mnist": ("exponential",), "kmnist": ("lognormal",)}
+LAWS = {
+    "digits": ("exponential", "lognormal"),
+    "fashion-mnist": ("exponential",),
+    "kmnist": ("lognormal",),
+}
 RIVALS = """
 [[strategy]]
 name = "square-root routing"

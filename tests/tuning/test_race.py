@@ -161,7 +161,7 @@ def test_every_other_rate_opens_and_those_beside_the_best_follow():
             added = beside(scores, rates)
         assert ranking(scores)[0].learning_rate == rates[0][best]
         assert len(scores) <= 6
-    diverged = {c: math.inf for c in opening(rates)}
+    diverged = dict.fromkeys(opening(rates), math.inf)
     assert beside(diverged, rates) == [Candidate(0, 0.1)]
     few = {0: (0.1, 0.2, 0.4)}
     assert [c.learning_rate for c in opening(few)] == [0.1, 0.2, 0.4]
