@@ -108,6 +108,7 @@ EDITS = [
     ("[objective]", "[objectives]", "the key 'objective' is missing"),
     ('name = "per-time"', 'name = "per-tme"', "did you mean 'per-time'"),
     ('name = "per-time"', "name = 3", "'name' must be text"),
+    ('name = "per-time"', 'name = "os:system"', "'os:system' is no objective"),
     ("rounds = 100", "rounds = inf", "rounds must be zero or positive"),
     ("smoothness = 1.0", "smoothness = 0", "smoothness must be positive"),
     ("smoothness = 1.0", "smothness = 1.0", "the key 'smoothness' is missing"),
