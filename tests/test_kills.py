@@ -158,7 +158,7 @@ class Stage:
         import sojourn.reproduce.pages
         import sojourn.reproduce.run
         import sojourn.train.experiment.run
-        import sojourn.tuning.tune
+        import sojourn.tuning.tune  # noqa: F401
         import tests.deploy.test_gridserver  # noqa: F401
 
         self.work, self.folder = work, folder

@@ -32,13 +32,11 @@ client-weights = "size"
 stop-at = 0.9
 
 [strategy.policy]
-name = "attempts"
-copies = 2
+name = "routed"
 
 [strategy.rule]
 name = "fedbuff"
 buffer-size = 3
-debias = 0.5
 local-steps = 2
 local-learning-rate = 0.1
 proximal = 0.1
@@ -46,6 +44,9 @@ proximal = 0.1
 [strategy.rule.server]
 name = "adam"
 beta1 = 0.9
+epsilon = 1e-8
+clip = 10.0
+weight-decay = 0.1
 average = 0.2
 schedule = "cosine"
 """
@@ -56,7 +57,7 @@ def _calendar(draw: random.Random) -> Case:
     words = ["simulate", "fleet.csv", "--concurrency", "5", "--rounds", "200", f"--{name}"]
     if draw.random() < 0.2:
         return Case([*words, paths(draw)])
-    offline = ["--offline", draw.choice(["wait", "lose", "x", ""])]
+    offline = ["--offline", draw.choice(["wait", "lose", "lose", "x"])]
     return Case([*words, f"{name}.csv", *offline], {f"{name}.csv": bad_csv(draw, text)})
 
 
