@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import fdtrc, fdtri, stdtr, stdtrit
 from scipy.stats import t as student
 
@@ -137,25 +138,22 @@ class Looks:
         (8.0, inf)
         """
         nominal = _share(self.pairs, level, _difference_levels) * self.pairs[-1]
-
-        def tells(pairs: int) -> bool:
-            return _t_limit(nominal, pairs) * deviation < gap * math.sqrt(pairs)
-
-        return next((float(pairs) for pairs in _PAIRS_TO_TRY if tells(pairs)), math.inf)
+        return _first(_t_limits(nominal) * deviation < gap * np.sqrt(_PAIRS_TO_TRY))
 
     def needed_for_ratio(self, ratio: float, level: float = LEVEL) -> float:
         """The same for a ``ratio`` of standard deviations to be told from 1."""
         nominal = _share(self.pairs, level, _deviation_levels) * self.pairs[-1]
         square = max(ratio, 1.0 / ratio) ** 2 if ratio > 0 else math.inf
-
-        def tells(pairs: int) -> bool:
-            return _f_limit(nominal, pairs) < square
-
-        return next((float(pairs) for pairs in _PAIRS_TO_TRY if tells(pairs)), math.inf)
+        return _first(_f_limits(nominal) < square)
 
 
 _NOWHERE = (-math.inf, math.inf)
-_PAIRS_TO_TRY = (*range(3, 200), *range(200, 10_001, 100))
+_PAIRS_TO_TRY = np.array([*range(3, 200), *range(200, 10_001, 100)], dtype=np.float64)
+
+
+def _first(tells: NDArray[np.bool_]) -> float:
+    """The least number of pairs to try that ``tells``; infinite if none does."""
+    return float(_PAIRS_TO_TRY[tells.argmax()]) if tells.any() else math.inf
 
 
 def _t_limit(level: float, pairs: int) -> float:
@@ -166,6 +164,19 @@ def _t_limit(level: float, pairs: int) -> float:
 def _f_limit(level: float, pairs: int) -> float:
     """Beyond which ratio, either way, two variances over so many seldom lie."""
     return float(fdtri(pairs - 1, pairs - 1, 1.0 - level / 2.0))
+
+
+@cache
+def _t_limits(level: float) -> FloatArray:
+    """`_t_limit` for every number of pairs to try."""
+    return -np.asarray(stdtrit(_PAIRS_TO_TRY - 1, level / 2.0), dtype=np.float64)
+
+
+@cache
+def _f_limits(level: float) -> FloatArray:
+    """`_f_limit` for every number of pairs to try."""
+    limits = fdtri(_PAIRS_TO_TRY - 1, _PAIRS_TO_TRY - 1, 1.0 - level / 2.0)
+    return np.asarray(limits, dtype=np.float64)
 
 
 @cache
