@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 from scipy.stats import t as student
 
@@ -123,11 +124,7 @@ class Looks:
         (8.0, inf)
         """
         nominal = _share(self.pairs, level) * _weight(self.pairs[-1])
-
-        def tells(pairs: int) -> bool:
-            return _t_limit(nominal, pairs) * deviation < gap * math.sqrt(pairs)
-
-        return next((float(pairs) for pairs in _PAIRS_TO_TRY if tells(pairs)), math.inf)
+        return _first(_t_limits(nominal) * deviation < gap * np.sqrt(_PAIRS_TO_TRY))
 
 
 ENOUGH, LATER = 12, 4
@@ -140,12 +137,23 @@ def _weight(pairs: int) -> int:
 
 
 _NOWHERE = (-math.inf, math.inf)
-_PAIRS_TO_TRY = (*range(3, 200), *range(200, 10_001, 100))
+_PAIRS_TO_TRY = np.array([*range(3, 200), *range(200, 10_001, 100)], dtype=np.float64)
+
+
+def _first(tells: NDArray[np.bool_]) -> float:
+    """The least number of pairs to try that ``tells``; infinite if none does."""
+    return float(_PAIRS_TO_TRY[tells.argmax()]) if tells.any() else math.inf
 
 
 def _t_limit(level: float, pairs: int) -> float:
     """Beyond how many standard errors, on either side, the mean of so many seldom lies."""
     return -float(stdtrit(pairs - 1, level / 2.0))
+
+
+@cache
+def _t_limits(level: float) -> FloatArray:
+    """`_t_limit` for every number of pairs to try."""
+    return -np.asarray(stdtrit(_PAIRS_TO_TRY - 1, level / 2.0), dtype=np.float64)
 
 
 @cache

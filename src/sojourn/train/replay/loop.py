@@ -211,9 +211,9 @@ class Replay:
 
     def tasks(self, position: Position, end: int) -> list[Task]:
         """The tasks from ``position`` up to completion ``end``, with the weights they were sent with."""
-        span = slice(position.round, end)
+        span, live, rate = slice(position.round, end), position.live, self._local_rate
         return [
-            Task(client, ordinal, position.live[sent_at].weights, self._local_rate)
+            Task(client, ordinal, live[sent_at].weights, rate)
             for client, ordinal, sent_at in zip(
                 self.schedule.client[span].tolist(),
                 self._ordinals[span].tolist(),
