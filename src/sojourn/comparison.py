@@ -8,7 +8,6 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
-from scipy.stats import t as student
 
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
@@ -18,10 +17,13 @@ LEVEL = 0.05
 """The chance of telling two equal candidates apart, all looks taken together."""
 
 
-def told_apart(first: Sequence[float], second: Sequence[float], looks: int = 1) -> float | None:
+def told_apart(
+    first: Sequence[float], second: Sequence[float], looks: "int | Looks" = 1
+) -> float | None:
     """The mean difference of paired scores if it is certain, else ``None``.
 
-    A paired t-test at 5 % over all ``looks`` that are taken (Bonferroni). Scores that are infinite in
+    A paired t-test at 5 % over all ``looks`` that are taken: a number of them (Bonferroni), or after how
+    many pairs each is (`Looks`), which tells more. Scores that are infinite in
     the same run cancel; a run in which only one is infinite decides against it.
 
     >>> told_apart([1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.9, 2.1])
@@ -44,8 +46,8 @@ def told_apart(first: Sequence[float], second: Sequence[float], looks: int = 1) 
     mean, error = float(found.mean), float(found.standard_error)
     if error == 0.0:
         return round(mean, 12) if mean else None
-    limit = float(student.ppf(1.0 - LEVEL / looks / 2.0, pairs - 1))
-    return round(mean, 12) if abs(mean) > limit * error else None
+    level = looks.level_of(pairs) if isinstance(looks, Looks) else LEVEL / looks
+    return round(mean, 12) if abs(mean) > _t_limit(level, pairs) * error else None
 
 
 TRIALS = 50_000
@@ -99,6 +101,12 @@ class Looks:
         """How many pairs the look after ``pairs`` of them needs; ``None`` if that was the last."""
         return next((look for look in self.pairs if look > pairs), None)
 
+    def level_of(self, pairs: int, level: float = LEVEL) -> float:
+        """The two-sided level of the look at ``pairs``; of none that was planned, a share of all."""
+        if pairs not in self.pairs:
+            return level / (len(self.pairs) + 1)
+        return _share(self.pairs, level) * _weight(pairs)
+
     def of_difference(self, values: Sequence[float], level: float = LEVEL) -> Interval:
         """Where the mean of paired differences lies, as many as one of the looks has.
 
@@ -111,8 +119,7 @@ class Looks:
             return Interval(float(differences.mean()) if number else math.nan, *_NOWHERE, number)
         found = Estimate.from_samples(differences)
         mean = float(found.mean)
-        nominal = _share(self.pairs, level) * _weight(number)
-        margin = _t_limit(nominal, number) * float(found.standard_error)
+        margin = _t_limit(self.level_of(number, level), number) * float(found.standard_error)
         return Interval(mean, mean - margin, mean + margin, number)
 
     def needed(self, gap: float, deviation: float, level: float = LEVEL) -> float:
@@ -123,7 +130,7 @@ class Looks:
         >>> Looks((4, 6, 8, 12)).needed(1.0, 1.0), Looks((4,)).needed(0.0, 1.0)
         (8.0, inf)
         """
-        nominal = _share(self.pairs, level) * _weight(self.pairs[-1])
+        nominal = self.level_of(self.pairs[-1], level)
         return _first(_t_limits(nominal) * deviation < gap * np.sqrt(_PAIRS_TO_TRY))
 
 

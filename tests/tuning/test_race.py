@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sojourn.comparison import told_apart
+from sojourn.comparison import Looks, told_apart
 from sojourn.history import History
 from sojourn.tuning.criteria import Criterion, crossing
 from sojourn.tuning.heats import Race, Rung
@@ -190,9 +190,10 @@ def test_time_to_a_target_lies_between_rows_and_what_lacks_it_ranks_behind():
     assert 8.0 < near < far
 
 
-def test_equal_candidates_are_told_apart_in_at_most_five_percent_of_trials():
+@pytest.mark.parametrize("looks", [4, Looks((3, 4, 5, 6))])
+def test_equal_candidates_are_told_apart_in_at_most_five_percent_of_trials(looks):
     random = np.random.default_rng(5)
-    looks, wrong, trials = 4, 0, 1000
+    wrong, trials = 0, 1000
     for _ in range(trials):
         a, b = random.normal(0, 1, (2, 6))
         common = random.normal(0, 3, 6)
@@ -201,6 +202,12 @@ def test_equal_candidates_are_told_apart_in_at_most_five_percent_of_trials():
             for n in range(3, 7)
         )
     assert wrong <= 0.05 * trials + 2 * math.sqrt(0.05 * 0.95 * trials)
+
+
+def test_planned_looks_tell_what_as_many_tests_at_a_share_do_not():
+    better, worse = [1.0] * 5, [1.12, 1.6, 1.24, 1.504, 1.336]
+    assert told_apart(better, worse, 4) is None
+    assert told_apart(better, worse, Looks((3, 4, 5, 6))) == pytest.approx(-0.36)
 
 
 def test_a_run_that_never_gets_there_counts_against_it():

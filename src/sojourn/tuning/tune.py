@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from sojourn.comparison import told_apart
+from sojourn.comparison import Looks, told_apart
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.figure import Figure
@@ -210,7 +210,7 @@ def _confirm(
     written = RunFolder(folder)
     written.cells.mkdir(parents=True, exist_ok=True)
     rates = [c.learning_rate for c in finalists]
-    looks = MOST_SEEDS - LEAST_SEEDS + 1
+    looks = Looks(tuple(range(LEAST_SEEDS, MOST_SEEDS + 1)))
     number = LEAST_SEEDS
     while True:
         experiment = dataclasses.replace(experiment, seeds=tuple(range(number)))
