@@ -29,7 +29,7 @@ from sojourn.train.experiment.cells import schedule_of, using_threads
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.together import Lockstep
+from sojourn.train.replay.replay import Lockstep
 from sojourn.tuning.criteria import Criterion, crossing
 from sojourn.tuning.heats import Heats, Race
 from sojourn.tuning.pilots import evaluation_times, group_key

@@ -34,7 +34,7 @@ from sojourn.train.data.sets import load_dataset
 from sojourn.train.experiment.models import build_model
 from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.together import Lockstep
+from sojourn.train.replay.replay import Lockstep
 
 FLOWER = ("flwr[simulation]==1.41.0", "torch==2.13.0", "numpy")
 CLIENTS, CONCURRENCY = 20, 100

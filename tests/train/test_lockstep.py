@@ -6,8 +6,7 @@ import pytest
 from sojourn.errors import InvalidInput
 from sojourn.rules import AsyncSGD, FedBuff, GeneralizedAsyncSGD
 from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.replay import prepared, replay, replay_abreast
-from sojourn.train.replay.together import Abreast, Lockstep
+from sojourn.train.replay.replay import Abreast, Lockstep, prepared, replay, replay_abreast
 from tests.train.small import small_problem, small_schedule
 
 RATES = (0.01, 0.05, 0.2)

@@ -14,7 +14,7 @@ from sojourn.train.experiment.cells import ONE_AT_A_TIME, schedule_of, threads_f
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import experiment_from_table
 from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.together import Abreast
+from sojourn.train.replay.replay import Abreast
 
 Run = tuple[TrainingCell, str]
 """A strategy in a cell."""

@@ -16,7 +16,7 @@ from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.together import MOST_TOGETHER, Lockstep
+from sojourn.train.replay.replay import MOST_TOGETHER, Lockstep
 from sojourn.tuning.pilots import evaluated_parts, group_key, schedule_for, validation_problem
 from sojourn.tuning.race import (
     LEAST_FINALISTS,

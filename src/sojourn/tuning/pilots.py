@@ -23,8 +23,8 @@ from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
+from sojourn.train.replay.replay import Lockstep
 from sojourn.train.replay.state import Position
-from sojourn.train.replay.together import Lockstep
 from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.race import RUNGS, SPREAD_OF_SCORE, Candidate
 from sojourn.types import FloatArray
