@@ -6,14 +6,13 @@ the same, every :math:`1/p_i` and :math:`1/p_i^2` is times :math:`\omega_i^2` (`
 """
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from sojourn.boundforms import PAPER, Form
-from sojourn.checks import check_positive, check_scale
+from sojourn.checks import check_positive, check_rounds, check_scale
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import occupancy
@@ -107,7 +106,8 @@ def penalties(network: Network, form: Form = PAPER) -> Penalties:
     Here :math:`X_j` and :math:`\xi_j` count client j's tasks at the client and on its links, and
     :math:`X_s` those at the server (``sojourn.jackson.occupancy``).
     """
-    p, counts, worth = network.routing, network.fleet.counts, network.fleet.relative_weights**2
+    p, fleet, counts = network.routing, network.fleet, network.fleet.counts
+    worth = 1.0 if fleet.weight is None else fleet.relative_weights**2
     weights = worth / p**2
     tasks = occupancy(network, weights)
     held = tasks.mean_held
@@ -124,12 +124,6 @@ def penalties(network: Network, form: Form = PAPER) -> Penalties:
         staleness_gradient=slope / p,
         form=form,
     )
-
-
-def check_rounds(rounds: float) -> None:
-    """Raise unless ``rounds`` is a number of rounds that nothing overflows at."""
-    if not 0 <= rounds <= sys.float_info.max:
-        raise InvalidInput(f"rounds must be zero or positive, and finite; it is {str(rounds)[:40]}")
 
 
 def per_round_bound(
@@ -295,9 +289,10 @@ def time_to_accuracy(
     Horizon(400 at learning rate 0.05)
     """
     s = penalties(network, Form(bound, buffer))
-    return per_time_horizon(
-        s, horizon(s, constants, squared_gradient_norm=squared_gradient_norm, guaranteed=guaranteed)
+    found = horizon(
+        s, constants, squared_gradient_norm=squared_gradient_norm, guaranteed=guaranteed
     )
+    return per_time_horizon(s, found)
 
 
 def horizon(

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import sys
 from typing import Any
 
 from sojourn.errors import InvalidInput
@@ -76,3 +77,9 @@ def check_scale(name: str, value: float) -> float:
             f"{name} must lie between {SMALLEST:g} and {LARGEST:g}; it is {value!r}. Choose other units."
         )
     return number
+
+
+def check_rounds(rounds: float) -> None:
+    """Raise unless ``rounds`` is a number of rounds that nothing overflows at."""
+    if not 0 <= rounds <= sys.float_info.max:
+        raise InvalidInput(f"rounds must be zero or positive, and finite; it is {str(rounds)[:40]}")

@@ -8,14 +8,13 @@ from sojourn.boundforms import PAPER, Form
 from sojourn.bounds import (
     Horizon,
     Penalties,
-    check_rounds,
     horizon,
     penalties,
     per_round,
     per_time,
     per_time_horizon,
 )
-from sojourn.checks import check_scale
+from sojourn.checks import check_rounds, check_scale
 from sojourn.config import Table
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile, InvalidInput
