@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: demo test check unit test-slow docs format clean
+.PHONY: demo test check unit without-flower with-flower test-slow docs format clean
 
 demo: $(STAMP)
 	$(BIN)/sojourn demo --out demo
@@ -16,10 +16,16 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Flower's processes are timed, so their tests have the machine to themselves.
+# Tests with Flower's processes wait most of the time, and go on beside the others.
 unit: $(STAMP)
+	$(MAKE) --jobs=2 without-flower with-flower
+
+without-flower: $(STAMP)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not flower"
-	$(BIN)/pytest -m "flower and not slow" tests/deploy tests/cli
+
+with-flower: $(STAMP)
+	@$(BIN)/pytest -m "flower and not slow" tests/deploy tests/cli > .flower.log 2>&1; \
+	code=$$?; cat .flower.log; rm -f .flower.log; exit $$code
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow

@@ -29,7 +29,7 @@ CONSTANTS = sj.LearningConstants(
 PER_TIME = sj.PerTime(CONSTANTS, learning_rate=0.01, rounds=0)
 OBJECTIVES = {
     "per-time": PER_TIME,
-    "time-to-accuracy": sj.TimeToAccuracy(CONSTANTS, gradient_norm=0.5),
+    "time-to-accuracy": sj.TimeToAccuracy(CONSTANTS, squared_gradient_norm=0.5),
 }
 MEMORY = 2 * 2**30
 SAME = 1e-9

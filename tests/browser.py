@@ -35,6 +35,17 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+PATIENCE = 300_000.0
+"""Milliseconds: a page on a busy machine takes its time, and no test is about that."""
+
+
+def new_page(browser: Any, **options: Any) -> Any:
+    """A page that is waited for however busy the machine is."""
+    page = browser.new_page(**options)
+    page.set_default_timeout(PATIENCE)
+    return page
+
+
 def kept(tmp_path: Path, name: str) -> Path:
     """Where a picture of the page goes: the folder $SOJOURN_SCREENSHOTS, if it is given."""
     folder = Path(os.environ.get("SOJOURN_SCREENSHOTS", tmp_path))

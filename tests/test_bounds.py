@@ -56,10 +56,14 @@ CASES = {
     "H": lambda network: _pair(
         sj.per_time_bound(network, CONSTANTS, learning_rate=0.01, rounds=100)
     ),
-    "rounds": lambda network: _pair(sj.rounds_to_accuracy(network, CONSTANTS, gradient_norm=0.5)),
-    "time": lambda network: _pair(sj.time_to_accuracy(network, CONSTANTS, gradient_norm=0.5)),
+    "rounds": lambda network: _pair(
+        sj.rounds_to_accuracy(network, CONSTANTS, squared_gradient_norm=0.5)
+    ),
+    "time": lambda network: _pair(
+        sj.time_to_accuracy(network, CONSTANTS, squared_gradient_norm=0.5)
+    ),
     "guaranteed time": lambda network: _pair(
-        sj.time_to_accuracy(network, CONSTANTS, gradient_norm=300.0, guaranteed=True)
+        sj.time_to_accuracy(network, CONSTANTS, squared_gradient_norm=300.0, guaranteed=True)
     ),
 }
 
@@ -100,11 +104,11 @@ def test_guaranteed_horizon_is_capped_both_ways():
     """The two branches of max_learning_rate, each with its gradient used, and the uncapped case."""
     fleet = sj.Fleet([0.3, 1.0])
     network = sj.Network(fleet, [0.4, 0.6], 3)
-    easy = sj.time_to_accuracy(network, CONSTANTS, gradient_norm=1e6, guaranteed=True)
+    easy = sj.time_to_accuracy(network, CONSTANTS, squared_gradient_norm=1e6, guaranteed=True)
     assert easy.learning_rate == sj.max_learning_rate(network, CONSTANTS)
-    hard = sj.time_to_accuracy(network, CONSTANTS, gradient_norm=0.01, guaranteed=True)
+    hard = sj.time_to_accuracy(network, CONSTANTS, squared_gradient_norm=0.01, guaranteed=True)
     assert hard.learning_rate < sj.max_learning_rate(network, CONSTANTS)
-    assert hard.value == sj.time_to_accuracy(network, CONSTANTS, gradient_norm=0.01).value
+    assert hard.value == sj.time_to_accuracy(network, CONSTANTS, squared_gradient_norm=0.01).value
 
 
 @given(
@@ -142,7 +146,7 @@ def test_classes_give_the_gradient_of_one_client():
 
 def test_best_learning_rate_is_best():
     network = sj.Network(sj.Fleet([0.3, 1.0]), [0.4, 0.6], 9)
-    best = sj.rounds_to_accuracy(network, CONSTANTS, gradient_norm=0.5)
+    best = sj.rounds_to_accuracy(network, CONSTANTS, squared_gradient_norm=0.5)
     s = penalties(network)
     b = CONSTANTS.smoothness * CONSTANTS.noise / 4 * s.routing
     c = CONSTANTS.smoothness**2 * CONSTANTS.noise * 9 / 4 * s.staleness
@@ -159,8 +163,8 @@ def test_without_noise_only_the_first_term_is_left():
     bound = sj.per_round_bound(network, quiet, learning_rate=0.5, rounds=0)
     assert bound.value == 2.0
     with pytest.raises(sj.Unreachable, match="guaranteed=True"):
-        sj.rounds_to_accuracy(network, quiet, gradient_norm=0.1)
-    horizon = sj.rounds_to_accuracy(network, quiet, gradient_norm=0.1, guaranteed=True)
+        sj.rounds_to_accuracy(network, quiet, squared_gradient_norm=0.1)
+    horizon = sj.rounds_to_accuracy(network, quiet, squared_gradient_norm=0.1, guaranteed=True)
     assert horizon.learning_rate == sj.max_learning_rate(network, quiet)
 
 

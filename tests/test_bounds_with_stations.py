@@ -50,7 +50,9 @@ CASES = {
     "H": lambda network: _pair(
         sj.per_time_bound(network, CONSTANTS, learning_rate=0.01, rounds=100)
     ),
-    "time": lambda network: _pair(sj.time_to_accuracy(network, CONSTANTS, gradient_norm=0.5)),
+    "time": lambda network: _pair(
+        sj.time_to_accuracy(network, CONSTANTS, squared_gradient_norm=0.5)
+    ),
     "energy": lambda network: _pair(sj.energy_per_round(network, server_power=3.0)),
 }
 
@@ -152,7 +154,7 @@ def test_nothing_is_guaranteed_with_stations(stations):
     network = network_of(stations, 3)
     assert sj.max_learning_rate(network, CONSTANTS) == 0.0
     with pytest.raises(sj.InvalidInput, match="no learning rate is proved"):
-        sj.time_to_accuracy(network, CONSTANTS, gradient_norm=300.0, guaranteed=True)
+        sj.time_to_accuracy(network, CONSTANTS, squared_gradient_norm=300.0, guaranteed=True)
     assert sj.max_learning_rate(network_of("nothing", 3), CONSTANTS) > 0.0
 
 

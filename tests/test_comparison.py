@@ -8,8 +8,8 @@ import pytest
 from sojourn.comparison import LEVEL, Looks
 from sojourn.errors import InvalidInput
 
-STANDARD, QUICK, ONCE = Looks((4, 6, 8, 12)), Looks((4, 6)), Looks((10,))
-LATER = Looks((5, 8))
+STANDARD, QUICK, ONCE = Looks((6, 12, 24, 48)), Looks((4, 6)), Looks((10,))
+LATER, SOONER = Looks((6, 12, 24)), Looks((4, 6, 8, 12))
 TRIALS = 2000
 
 
@@ -17,7 +17,7 @@ def told(looks: Looks, differences: np.ndarray) -> bool:
     return any(looks.of_difference(differences[:n]).side(of=0.0) for n in looks.pairs)
 
 
-@pytest.mark.parametrize("looks", [STANDARD, QUICK, LATER, ONCE])
+@pytest.mark.parametrize("looks", [STANDARD, QUICK, LATER, SOONER, ONCE])
 def test_pairs_without_a_difference_are_told_in_five_percent_of_trials_all_looks_included(
     looks: Looks,
 ) -> None:
@@ -27,37 +27,21 @@ def test_pairs_without_a_difference_are_told_in_five_percent_of_trials_all_looks
     assert share == pytest.approx(LEVEL, abs=4 * math.sqrt(LEVEL * (1 - LEVEL) / TRIALS))
 
 
-def test_one_deviation_is_told_within_twelve_pairs_in_four_of_five_trials() -> None:
+@pytest.mark.parametrize("looks", [STANDARD, LATER, SOONER])
+def test_one_deviation_is_told_within_twelve_pairs_in_four_of_five_trials(looks: Looks) -> None:
     rng = np.random.default_rng(12)
     drawn = rng.normal(1.0, 1.0, (TRIALS, 12))
-    assert np.mean([told(STANDARD, row) for row in drawn]) >= 0.8
-
-
-@pytest.mark.parametrize("looks", [STANDARD, QUICK, LATER, ONCE])
-@pytest.mark.parametrize("correlation", [0.0, 0.8])
-def test_equal_deviations_are_told_in_at_most_five_percent_of_trials(
-    looks: Looks, correlation: float
-) -> None:
-    rng = np.random.default_rng(13)
-    common, a, b = rng.standard_normal((3, TRIALS, looks.pairs[-1]))
-    own = math.sqrt(correlation) * common + math.sqrt(1 - correlation) * a
-    rival = math.sqrt(correlation) * common + math.sqrt(1 - correlation) * b
-    wrong = 0
-    for x, y in zip(own, rival, strict=True):
-        seen = (
-            looks.of_deviations(x[:n].var(ddof=1), y[:n].var(ddof=1), n).side(of=1.0)
-            for n in looks.pairs
-        )
-        wrong += any(seen)
-    error = 4 * math.sqrt(LEVEL * (1 - LEVEL) / TRIALS)
-    assert wrong / TRIALS <= LEVEL + error
-    assert correlation or wrong / TRIALS >= LEVEL - error
+    soon = [
+        any(looks.of_difference(row[:n]).side(of=0.0) for n in looks.pairs if n <= 12)
+        for row in drawn
+    ]
+    assert np.mean(soon) >= 0.8
 
 
 def test_intervals_of_all_looks_hold_together() -> None:
     rng = np.random.default_rng(14)
     missed = 0
-    for row in rng.normal(2.0, 1.0, (TRIALS, 12)):
+    for row in rng.normal(2.0, 1.0, (TRIALS, STANDARD.pairs[-1])):
         seen = [STANDARD.of_difference(row[:n]) for n in STANDARD.pairs]
         missed += any(interval.side(of=2.0) for interval in seen)
     assert missed / TRIALS <= LEVEL + 4 * math.sqrt(LEVEL / TRIALS)
@@ -68,7 +52,6 @@ def test_between_looks_nothing_is_told() -> None:
     assert QUICK.of_difference([1.0, 1.0, 1.1, 1.0, 1.0]).side(of=0.0) == 0
     assert QUICK.of_difference([]).pairs == 0
     assert QUICK.of_difference([1.0, math.nan, 1.0, 1.0]).side(of=0.0) == 0
-    assert QUICK.of_deviations(math.inf, 1.0, 4).side(of=1.0) == 0
 
 
 def test_pairs_that_all_agree_are_told() -> None:
@@ -84,8 +67,6 @@ def test_the_pairs_that_would_be_needed_suffice() -> None:
         found = [single.of_difference(row).side(of=0.0) for row in rng.normal(gap, 1, (400, pairs))]
         assert np.mean(found) > 0.45
     assert math.isinf(STANDARD.needed(1e-6, 1.0))
-    assert STANDARD.needed_for_ratio(3.0) == STANDARD.needed_for_ratio(1 / 3.0) < 20
-    assert math.isinf(STANDARD.needed_for_ratio(1.0))
 
 
 @pytest.mark.parametrize("pairs", [(), (1, 4), (4, 4), (6, 4)])

@@ -51,6 +51,12 @@ def test_a_file_beats_the_name_of_a_routing(folder):
     np.testing.assert_array_equal(read_routing("uniform", fleet), [1 / 3, 1 / 3])
     (folder / "uniform").write_text("routing\n0.2\n0.6\n")
     assert read_routing("uniform", fleet, folder).tolist() == [0.2, 0.6]
+    (strategy,) = Experiment.read(folder / "experiment.toml").strategies
+    assert strategy.name == "uniform"
+    assert strategy.network.routing.tolist() == strategy.routing == [0.2, 0.6]
+    config = {"clients": 3, "updates": 1, "learning-rate": 0.1, "fleet": "twenty"}
+    settings = read_settings({**config, "routing": "uniform"}, folder)
+    assert settings.network.routing.tolist() == [0.2, 0.6]
 
 
 def test_constants_are_sought_in_the_folder(folder, tmp_path_factory, monkeypatch):

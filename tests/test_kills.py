@@ -154,6 +154,11 @@ class Stage:
     """Where one kind of work is run again and again."""
 
     def __init__(self, work: Work, folder: Path) -> None:
+        import sojourn.cli
+        import sojourn.reproduce.pages
+        import sojourn.reproduce.run
+        import sojourn.train.experiment.run
+        import sojourn.tuning.tune  # noqa: F401
         import tests.deploy.test_gridserver  # noqa: F401
 
         self.work, self.folder = work, folder

@@ -3,11 +3,13 @@
 import io
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from rich.console import Console
 
-from sojourn.progress import Bar, Lines, Silent, by_fraction
+from sojourn.progress import Bar, Lines, Silent, by_fraction, never_silent, progress_bar
 
 
 class Heard:
@@ -55,3 +57,29 @@ def test_short_work_says_nothing_where_there_is_no_terminal() -> None:
     code = "from sojourn.progress import progress_bar\nwith progress_bar('x') as go: go(1, 2)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_step_that_takes_long_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line comes although nothing is heard; inner work says its own, then it is the outer again."""
+    monkeypatch.setattr("sojourn.progress.SECONDS_BETWEEN_LINES", 0.2)
+    monkeypatch.setattr("sojourn.progress.SECONDS_BETWEEN_LOOKS", 0.02)
+    heard = io.StringIO()
+    monkeypatch.setattr("sys.stderr", heard)
+
+    def wait_for(line: str) -> None:
+        end = time.monotonic() + 30.0
+        before = len(heard.getvalue())
+        while line not in heard.getvalue()[before:]:
+            assert time.monotonic() < end, heard.getvalue()
+            time.sleep(0.02)
+
+    with never_silent("analyze: at work"):
+        wait_for("analyze: at work\n")
+        with progress_bar("simulating") as advance:
+            wait_for("simulating\n")
+            advance(1, 4)
+            wait_for("simulating: 25%\n")
+        wait_for("analyze: at work\n")
+    said = heard.getvalue()
+    time.sleep(0.3)
+    assert heard.getvalue() == said, "nothing when it is over"

@@ -82,11 +82,13 @@ def test_gradients_equal_central_differences(case: str, server_rate: float | Non
 
 
 @pytest.mark.parametrize("buffer", [1, 4])
-@pytest.mark.parametrize("gradient_norm", [0.05, 1e6])
-def test_gradients_of_the_tight_bound(buffer: int, gradient_norm: float) -> None:
+@pytest.mark.parametrize("squared_gradient_norm", [0.05, 1e6])
+def test_gradients_of_the_tight_bound(buffer: int, squared_gradient_norm: float) -> None:
     def time(network: sj.Network) -> tuple[float, np.ndarray]:
         options = {"guaranteed": True, "bound": "tight", "buffer": buffer}
-        found = sj.time_to_accuracy(network, CONSTANTS, gradient_norm=gradient_norm, **options)
+        found = sj.time_to_accuracy(
+            network, CONSTANTS, squared_gradient_norm=squared_gradient_norm, **options
+        )
         return found.value, found.gradient
 
     network = sj.Network(sj.Fleet(RATES, weight=WEIGHTS), ROUTING, 7)

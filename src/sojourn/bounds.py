@@ -6,14 +6,13 @@ the same, every :math:`1/p_i` and :math:`1/p_i^2` is times :math:`\omega_i^2` (`
 """
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from sojourn.boundforms import PAPER, Form
-from sojourn.checks import check_positive, check_scale
+from sojourn.checks import check_positive, check_rounds, check_scale
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput, Unreachable
 from sojourn.jackson import occupancy
@@ -107,7 +106,8 @@ def penalties(network: Network, form: Form = PAPER) -> Penalties:
     Here :math:`X_j` and :math:`\xi_j` count client j's tasks at the client and on its links, and
     :math:`X_s` those at the server (``sojourn.jackson.occupancy``).
     """
-    p, counts, worth = network.routing, network.fleet.counts, network.fleet.relative_weights**2
+    p, fleet, counts = network.routing, network.fleet, network.fleet.counts
+    worth = 1.0 if fleet.weight is None else fleet.relative_weights**2
     weights = worth / p**2
     tasks = occupancy(network, weights)
     held = tasks.mean_held
@@ -124,12 +124,6 @@ def penalties(network: Network, form: Form = PAPER) -> Penalties:
         staleness_gradient=slope / p,
         form=form,
     )
-
-
-def check_rounds(rounds: float) -> None:
-    """Raise unless ``rounds`` is a number of rounds that nothing overflows at."""
-    if not 0 <= rounds <= sys.float_info.max:
-        raise InvalidInput(f"rounds must be zero or positive, and finite; it is {str(rounds)[:40]}")
 
 
 def per_round_bound(
@@ -251,12 +245,12 @@ def rounds_to_accuracy(
     network: Network,
     constants: LearningConstants,
     *,
-    gradient_norm: float,
+    squared_gradient_norm: float,
     guaranteed: bool = False,
     bound: str = "paper",
     buffer: int = 1,
 ) -> Horizon:
-    r"""Rounds until the mean squared gradient norm is at most ``gradient_norm``, at the best learning rate.
+    r"""Rounds until the mean squared gradient norm is at most ``squared_gradient_norm``, at the best learning rate.
 
     .. math:: T(\eta) = \frac{A}{\eta (\epsilon/8 - \eta b - \eta^2 c)}, \qquad
               b = \frac{L B}{n^2} S_1, \quad c = \frac{L^2 B m}{n^2} S_2
@@ -268,48 +262,49 @@ def rounds_to_accuracy(
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
     >>> rounds_to_accuracy(Network(fleet, uniform_routing(fleet), 1), LearningConstants(1, 1, 1, 0),
-    ...                    gradient_norm=0.8)
+    ...                    squared_gradient_norm=0.8)
     Horizon(400 at learning rate 0.05)
     """
     s = penalties(network, Form(bound, buffer))
-    return horizon(s, constants, gradient_norm=gradient_norm, guaranteed=guaranteed)
+    return horizon(s, constants, squared_gradient_norm=squared_gradient_norm, guaranteed=guaranteed)
 
 
 def time_to_accuracy(
     network: Network,
     constants: LearningConstants,
     *,
-    gradient_norm: float,
+    squared_gradient_norm: float,
     guaranteed: bool = False,
     bound: str = "paper",
     buffer: int = 1,
 ) -> Horizon:
-    r"""Time until the gradient norm of ``rounds_to_accuracy``: its rounds divided by the throughput.
+    r"""Time until what ``rounds_to_accuracy`` counts the rounds to: its rounds divided by the throughput.
 
     An objective in routing and concurrency alone, without a learning rate or a number of rounds.
 
     >>> from sojourn.network import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
     >>> time_to_accuracy(Network(fleet, uniform_routing(fleet), 1), LearningConstants(1, 1, 1, 0),
-    ...                  gradient_norm=0.8)
+    ...                  squared_gradient_norm=0.8)
     Horizon(400 at learning rate 0.05)
     """
     s = penalties(network, Form(bound, buffer))
-    return per_time_horizon(
-        s, horizon(s, constants, gradient_norm=gradient_norm, guaranteed=guaranteed)
+    found = horizon(
+        s, constants, squared_gradient_norm=squared_gradient_norm, guaranteed=guaranteed
     )
+    return per_time_horizon(s, found)
 
 
 def horizon(
     s: Penalties,
     constants: LearningConstants,
     *,
-    gradient_norm: float,
+    squared_gradient_norm: float,
     guaranteed: bool = False,
     learning_rate: float | None = None,
 ) -> Horizon:
     """``rounds_to_accuracy`` of a network whose penalties are known, or at a given learning rate."""
-    target = check_positive("gradient_norm", gradient_norm) / 8.0
+    target = check_positive("squared_gradient_norm", squared_gradient_norm) / 8.0
     b, c, b_gradient, c_gradient = s.weighted(constants)
     capped = False
     if learning_rate is not None:
@@ -335,7 +330,7 @@ def horizon(
     left = target - eta * b - eta**2 * c
     if left <= 0:
         raise Unreachable(
-            f"a mean squared gradient norm of {gradient_norm:g} is out of reach at learning rate {s.form.buffer * eta:g}: the bound's noise and "
+            f"a mean squared gradient norm of {squared_gradient_norm:g} is out of reach at learning rate {s.form.buffer * eta:g}: the bound's noise and "
             f"staleness alone are {8 * (eta * b + eta**2 * c):.4g}. Ask for more than that, or for a "
             f"learning rate below {s.form.buffer * _reachable_rate(target, b, c):.3g}."
         )

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import sys
 from typing import Any
 
 from sojourn.errors import InvalidInput
@@ -20,6 +21,11 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
     if not good or int(value) < least:
         raise InvalidInput(f"{name} must be a whole number of at least {least}; it is {value!r}")
     return int(value)
+
+
+def check_seed(seed: Any) -> int:
+    """``seed`` as an int of at least 0, or ``InvalidInput``."""
+    return check_whole("seed", seed, least=0)
 
 
 def check_number(
@@ -55,7 +61,7 @@ def check_number(
 def check_positive(name: str, value: float) -> float:
     """``value`` as a positive finite float, or ``InvalidInput``."""
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        number = math.nan if isinstance(value, bool | str) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number > 0):
@@ -71,3 +77,9 @@ def check_scale(name: str, value: float) -> float:
             f"{name} must lie between {SMALLEST:g} and {LARGEST:g}; it is {value!r}. Choose other units."
         )
     return number
+
+
+def check_rounds(rounds: float) -> None:
+    """Raise unless ``rounds`` is a number of rounds that nothing overflows at."""
+    if not 0 <= rounds <= sys.float_info.max:
+        raise InvalidInput(f"rounds must be zero or positive, and finite; it is {str(rounds)[:40]}")

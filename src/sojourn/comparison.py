@@ -1,25 +1,29 @@
 """Paired seeds: is one strategy really better than another, or do they tie?"""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.special import fdtrc, fdtri, stdtr, stdtrit
-from scipy.stats import t as student
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
 from sojourn.errors import InvalidInput
+from sojourn.estimate import Estimate
 from sojourn.types import FloatArray
 
 LEVEL = 0.05
 """The chance of telling two equal candidates apart, all looks taken together."""
 
 
-def told_apart(first: Sequence[float], second: Sequence[float], looks: int = 1) -> float | None:
+def told_apart(
+    first: Sequence[float], second: Sequence[float], looks: "int | Looks" = 1
+) -> float | None:
     """The mean difference of paired scores if it is certain, else ``None``.
 
-    A paired t-test at 5 % over all ``looks`` that are taken (Bonferroni). Scores that are infinite in
+    A paired t-test at 5 % over all ``looks`` that are taken: a number of them (Bonferroni), or after how
+    many pairs each is (`Looks`), which tells more. Scores that are infinite in
     the same run cancel; a run in which only one is infinite decides against it.
 
     >>> told_apart([1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.9, 2.1])
@@ -35,15 +39,15 @@ def told_apart(first: Sequence[float], second: Sequence[float], looks: int = 1) 
             return None
         return math.inf if sides.pop() else -math.inf
     both = np.isfinite(a) & np.isfinite(b)
-    difference = a[both] - b[both]
-    if difference.size < 2:
+    pairs = int(both.sum())
+    if pairs < 2:
         return None
-    error = difference.std(ddof=1) / math.sqrt(difference.size)
-    mean = float(difference.mean())
+    found = Estimate.difference(a[both], b[both])
+    mean, error = float(found.mean), float(found.standard_error)
     if error == 0.0:
         return round(mean, 12) if mean else None
-    limit = float(student.ppf(1.0 - LEVEL / looks / 2.0, difference.size - 1))
-    return round(mean, 12) if abs(mean) > limit * error else None
+    level = looks.level_of(pairs) if isinstance(looks, Looks) else LEVEL / looks
+    return round(mean, 12) if abs(mean) > _t_limit(level, pairs) * error else None
 
 
 TRIALS = 50_000
@@ -73,9 +77,11 @@ class Looks:
     """A sequential design: after how many pairs of runs results are looked at, rising.
 
     The intervals of all looks together hold with the probability asked for, so that one may stop at
-    any of them, for whatever reason, and believe what it says. A look has a share of the level in
-    proportion to its pairs; what that comes to is found by drawing results without a difference,
-    since looks share data and Bonferroni would waste half of the level.
+    any of them, for whatever reason, and believe what it says. A look at up to 12 pairs has a share of
+    the level in proportion to its pairs, one at more a third of that at 12: so a difference of one
+    standard deviation is told within 12 pairs in four cases of five, and smaller ones later. What that
+    comes to is found by drawing results without a difference, since looks share data and Bonferroni
+    would waste half of the level.
 
     >>> looks = Looks((4, 6, 8, 12))
     >>> looks.after(6), looks.after(12)
@@ -95,6 +101,12 @@ class Looks:
         """How many pairs the look after ``pairs`` of them needs; ``None`` if that was the last."""
         return next((look for look in self.pairs if look > pairs), None)
 
+    def level_of(self, pairs: int, level: float = LEVEL) -> float:
+        """The two-sided level of the look at ``pairs``; of none that was planned, a share of all."""
+        if pairs not in self.pairs:
+            return level / (len(self.pairs) + 1)
+        return _share(self.pairs, level) * _weight(pairs)
+
     def of_difference(self, values: Sequence[float], level: float = LEVEL) -> Interval:
         """Where the mean of paired differences lies, as many as one of the looks has.
 
@@ -105,27 +117,10 @@ class Looks:
         number = differences.size
         if number not in self.pairs or not np.isfinite(differences).all():
             return Interval(float(differences.mean()) if number else math.nan, *_NOWHERE, number)
-        mean = float(differences.mean())
-        error = float(differences.std(ddof=1)) / math.sqrt(number)
-        nominal = _share(self.pairs, level, _difference_levels) * number
-        margin = _t_limit(nominal, number) * error
+        found = Estimate.from_samples(differences)
+        mean = float(found.mean)
+        margin = _t_limit(self.level_of(number, level), number) * float(found.standard_error)
         return Interval(mean, mean - margin, mean + margin, number)
-
-    def of_deviations(
-        self, above: float, below: float, pairs: int, level: float = LEVEL
-    ) -> Interval:
-        """Where the ratio of two standard deviations lies, from variances over ``pairs`` runs each.
-
-        Runs under the same seeds are correlated, which brings the ratio of their variances nearer to
-        its expectation than the F law has it: the interval is then too long rather than too short.
-        """
-        known = math.isfinite(above) and math.isfinite(below) and min(above, below) > 0
-        ratio = math.sqrt(above / below) if known else math.nan
-        if pairs not in self.pairs or not known:
-            return Interval(ratio, *_NOWHERE, pairs)
-        nominal = _share(self.pairs, level, _deviation_levels) * pairs
-        factor = math.sqrt(_f_limit(nominal, pairs))
-        return Interval(ratio, ratio / factor, ratio * factor, pairs)
 
     def needed(self, gap: float, deviation: float, level: float = LEVEL) -> float:
         """About how many pairs would tell a ``gap`` from zero if pairs scatter by ``deviation``.
@@ -135,26 +130,26 @@ class Looks:
         >>> Looks((4, 6, 8, 12)).needed(1.0, 1.0), Looks((4,)).needed(0.0, 1.0)
         (8.0, inf)
         """
-        nominal = _share(self.pairs, level, _difference_levels) * self.pairs[-1]
+        nominal = self.level_of(self.pairs[-1], level)
+        return _first(_t_limits(nominal) * deviation < gap * np.sqrt(_PAIRS_TO_TRY))
 
-        def tells(pairs: int) -> bool:
-            return _t_limit(nominal, pairs) * deviation < gap * math.sqrt(pairs)
 
-        return next((float(pairs) for pairs in _PAIRS_TO_TRY if tells(pairs)), math.inf)
+ENOUGH, LATER = 12, 4
+"""Pairs up to which a look's weight is their number, and what later looks weigh."""
 
-    def needed_for_ratio(self, ratio: float, level: float = LEVEL) -> float:
-        """The same for a ``ratio`` of standard deviations to be told from 1."""
-        nominal = _share(self.pairs, level, _deviation_levels) * self.pairs[-1]
-        square = max(ratio, 1.0 / ratio) ** 2 if ratio > 0 else math.inf
 
-        def tells(pairs: int) -> bool:
-            return _f_limit(nominal, pairs) < square
-
-        return next((float(pairs) for pairs in _PAIRS_TO_TRY if tells(pairs)), math.inf)
+def _weight(pairs: int) -> int:
+    """How much of the level a look has, in proportion."""
+    return pairs if pairs <= ENOUGH else LATER
 
 
 _NOWHERE = (-math.inf, math.inf)
-_PAIRS_TO_TRY = (*range(3, 200), *range(200, 10_001, 100))
+_PAIRS_TO_TRY = np.array([*range(3, 200), *range(200, 10_001, 100)], dtype=np.float64)
+
+
+def _first(tells: NDArray[np.bool_]) -> float:
+    """The least number of pairs to try that ``tells``; infinite if none does."""
+    return float(_PAIRS_TO_TRY[tells.argmax()]) if tells.any() else math.inf
 
 
 def _t_limit(level: float, pairs: int) -> float:
@@ -162,38 +157,27 @@ def _t_limit(level: float, pairs: int) -> float:
     return -float(stdtrit(pairs - 1, level / 2.0))
 
 
-def _f_limit(level: float, pairs: int) -> float:
-    """Beyond which ratio, either way, two variances over so many seldom lie."""
-    return float(fdtri(pairs - 1, pairs - 1, 1.0 - level / 2.0))
+@cache
+def _t_limits(level: float) -> FloatArray:
+    """`_t_limit` for every number of pairs to try."""
+    return -np.asarray(stdtrit(_PAIRS_TO_TRY - 1, level / 2.0), dtype=np.float64)
 
 
 @cache
-def _share(looks: tuple[int, ...], level: float, levels: Callable[..., FloatArray]) -> float:
-    """The two-sided level per pair of each look, at which all of them together err at ``level``."""
+def _share(looks: tuple[int, ...], level: float) -> float:
+    """The two-sided level of each look, per unit of its weight, at which all of them together err at ``level``."""
     if len(looks) == 1:
-        return level / looks[0]
-    return float(np.quantile(levels(looks), level))
+        return level / _weight(looks[0])
+    return float(np.quantile(_levels(looks), level))
 
 
 @cache
-def _difference_levels(looks: tuple[int, ...]) -> FloatArray:
-    """The least level per pair at which a look tells something, in trials without a difference."""
+def _levels(looks: tuple[int, ...]) -> FloatArray:
+    """The least level per unit of weight at which a look tells something, in trials without a difference."""
     drawn = np.random.default_rng(0x4C4F4F4B).standard_normal((TRIALS, looks[-1]))
     least = np.full(TRIALS, math.inf)
     for number in looks:
         seen = drawn[:, :number]
         scores = np.abs(seen.mean(axis=1)) * math.sqrt(number) / seen.std(axis=1, ddof=1)
-        least = np.minimum(least, 2.0 * stdtr(number - 1, -scores) / number)
-    return np.asarray(least, dtype=np.float64)
-
-
-@cache
-def _deviation_levels(looks: tuple[int, ...]) -> FloatArray:
-    """The same for the ratio of two variances."""
-    drawn = np.random.default_rng(0x464C4F4F).standard_normal((2, TRIALS, looks[-1]))
-    least = np.full(TRIALS, math.inf)
-    for number in looks:
-        above, below = drawn[:, :, :number].var(axis=2, ddof=1)
-        ratios = np.maximum(above, below) / np.minimum(above, below)
-        least = np.minimum(least, 2.0 * fdtrc(number - 1, number - 1, ratios) / number)
+        least = np.minimum(least, 2.0 * stdtr(number - 1, -scores) / _weight(number))
     return np.asarray(least, dtype=np.float64)

@@ -13,7 +13,7 @@ The command line prints the message alone and exits with code 2.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -90,3 +90,17 @@ class MissingExtra(SojournError, ImportError):
         """As for `UnknownName`."""
         package, extra = self._given
         return partial(MissingExtra, extra=extra), (package,)
+
+
+def naming_extras(attribute: Callable[[str], Any]) -> Callable[[str], Any]:
+    """``attribute`` of a package, which says the extra to install where a module of it is missing."""
+
+    def named(name: str) -> Any:
+        try:
+            return attribute(name)
+        except ModuleNotFoundError as error:
+            if error.name in EXTRAS:
+                raise MissingExtra(error.name, extra=EXTRAS[error.name]) from error
+            raise
+
+    return named

@@ -1,6 +1,7 @@
 """Values by name, in configuration and back: built in, or users' own as ``"module:name"``."""
 
 import dataclasses
+import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -50,6 +51,19 @@ def load_extension(name: str, what: str, folder: Path | None = None) -> Any:
         return getattr(module, attribute)
     except AttributeError:
         raise InvalidInput(f"{what} '{name}': there is no '{attribute}' in it") from None
+
+
+def split_parameter(kind: str, text: str, offered: Iterable[str]) -> tuple[str, str | None]:
+    """The name and the parameter in ``text``, such as ``mlp(64)``; a name must be one that is offered.
+
+    >>> split_parameter("partition", "labels(3)", ["labels"])
+    ('labels', '3')
+    """
+    match = re.fullmatch(r"\s*([a-z0-9-]+)\s*(?:\(\s*([^()\s]+)\s*\))?\s*", text)
+    names = list(offered)
+    if match is None or match[1] not in names:
+        raise UnknownName(kind, match[1] if match else text, names)
+    return match[1], match[2]
 
 
 def from_table(

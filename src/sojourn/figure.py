@@ -146,8 +146,8 @@ class Figure:
         views = f", views {', '.join(names)}" if len(names) > 1 else ""
         return f"Figure({self.title!r}{views}: {self.alt})"
 
-    def to_json(self) -> dict[str, Any]:
-        """The figure as JSON-ready values; numbers keep six significant digits."""
+    def to_json(self, digits: int = 6) -> dict[str, Any]:
+        """The figure as JSON-ready values; numbers keep so many significant digits."""
         return {
             "name": self.name,
             "title": self.title,
@@ -155,7 +155,7 @@ class Figure:
             "caption": self.caption,
             "wide": self.wide,
             "views": [
-                {**_fields(view), "series": [_series_to_json(s) for s in view.series]}
+                {**_fields(view), "series": [_series_to_json(s, digits) for s in view.series]}
                 for view in self.views
             ],
         }
@@ -266,17 +266,17 @@ def _fields(view: View) -> dict[str, Any]:
     }
 
 
-def _series_to_json(series: Series) -> dict[str, Any]:
+def _series_to_json(series: Series, digits: int) -> dict[str, Any]:
     values: dict[str, Any] = {"name": series.name, "label": series.label, "kind": series.kind}
     for key in ("x", "y", "low", "high"):
         array = getattr(series, key)
-        values[key] = None if array is None else [_rounded(v) for v in array.tolist()]
+        values[key] = None if array is None else [_rounded(v, digits) for v in array.tolist()]
     values["text"] = list(series.text)
     return values
 
 
-def _rounded(value: float) -> float | None:
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+def _rounded(value: float, digits: int) -> float | None:
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
 def _view_from_json(values: Mapping[str, Any]) -> View:

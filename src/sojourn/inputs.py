@@ -8,6 +8,8 @@ import csv
 import io
 from pathlib import Path
 
+import numpy as np
+
 from sojourn.config import Table
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
@@ -76,6 +78,11 @@ def read_routing(text: str, fleet: Fleet, folder: Path | None = None) -> FloatAr
         return Network(fleet, values, 1).routing
     except InvalidInput as error:
         raise InvalidFile(f"{path}: {error}") from error
+
+
+def is_named_routing(text: str, fleet: Fleet, routing: FloatArray) -> bool:
+    """Whether ``text`` names ``routing`` wherever there is no file of that name."""
+    return text in ROUTINGS and np.array_equal(routing, named_routing(fleet, text))
 
 
 def read_constants(text: str, folder: Path | None = None) -> LearningConstants:

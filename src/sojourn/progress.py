@@ -4,7 +4,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Protocol, TextIO, TypeAlias, TypeVar
 
@@ -23,6 +24,7 @@ Part = TypeVar("Part")
 PATIENCE = 1.0
 """Seconds before a bar appears: what is done sooner needs none."""
 SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_LOOKS = 0.5
 
 Advance: TypeAlias = Callable[[int, int], None]
 """Called with how much is done, and how much there is in all."""
@@ -46,6 +48,9 @@ class Silent:
 
     def advance(self, amount: float) -> None:
         """Nothing."""
+
+
+_lines: ContextVar["Lines | None"] = ContextVar("_lines", default=None)
 
 
 class _Times(ProgressColumn):
@@ -92,7 +97,7 @@ class Bar:
 
 
 class Lines:
-    """A line every ten seconds, for files and for terminals of other machines.
+    """A line every ten seconds, for files and for terminals of other machines, from any thread.
 
     >>> clock = iter([0.0, 1.0, 12.0, 13.0])
     >>> lines = Lines(sys.stdout, clock=lambda: next(clock))
@@ -107,6 +112,7 @@ class Lines:
         self._due = clock() + SECONDS_BETWEEN_LINES
         self._phase, self._done = "", 0.0
         self._total: float | None = None
+        self._lock = threading.Lock()
 
     def start(self, phase: str, total: float | None = None, done: float = 0.0) -> None:
         """Name the phase."""
@@ -118,14 +124,42 @@ class Lines:
         self._done += amount
         self._write_when_due()
 
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        """Lines are written in the block although nothing is heard: a single step may take long."""
+        ended = threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(SECONDS_BETWEEN_LOOKS):
+                self._write_when_due()
+
+        thread = threading.Thread(target=tick, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """Work that has phases of its own; afterwards it is the phase before again."""
+        before = self._phase, self._total, self._done
+        try:
+            yield
+        finally:
+            self._phase, self._total, self._done = before
+
     def _write_when_due(self) -> None:
-        now = self._clock()
-        if now < self._due:
-            return
-        self._due = now + SECONDS_BETWEEN_LINES
-        share = f": {min(self._done / self._total, 1.0):.0%}" if self._total else ""
-        self._file.write(f"{self._phase}{share}\n")
-        self._file.flush()
+        with self._lock:
+            now = self._clock()
+            if now < self._due:
+                return
+            self._due = now + SECONDS_BETWEEN_LINES
+            share = f": {min(self._done / self._total, 1.0):.0%}" if self._total else ""
+            with suppress(OSError, ValueError):  # who reads it may be gone
+                self._file.write(f"{self._phase or 'at work'}{share}\n")
+                self._file.flush()
 
 
 @contextmanager
@@ -135,7 +169,10 @@ def shown(wanted: bool = True) -> Iterator[Progress]:
     if not wanted:
         yield Silent()
     elif not console.is_terminal:
-        yield Lines(sys.stderr)
+        outer = _lines.get()
+        lines = Lines(sys.stderr) if outer is None else outer
+        with lines.within() if outer is not None else lines.ticking():
+            yield lines
     else:
         bar = Bar(console)
         try:
@@ -145,9 +182,28 @@ def shown(wanted: bool = True) -> Iterator[Progress]:
 
 
 @contextmanager
+def never_silent(what: str) -> Iterator[None]:
+    """Where standard error is no terminal a line is written every ten seconds of the block, whatever
+    is done in it; ``what`` until somebody knows better.
+    """
+    if Console(stderr=True).is_terminal:
+        yield
+        return
+    lines = Lines(sys.stderr)
+    lines.start(what)
+    token = _lines.set(lines)
+    try:
+        with lines.ticking():
+            yield
+    finally:
+        _lines.reset(token)
+
+
+@contextmanager
 def progress_bar(phase: str) -> Iterator[Advance]:
     """Progress of work that tells how much is done and how much there is in all."""
     with shown() as progress:
+        progress.start(phase)
         yield following(progress, phase)
 
 

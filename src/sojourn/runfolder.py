@@ -51,8 +51,9 @@ TUNING = {
 }
 """What reports need of a tuning's answer."""
 FLEET = "fleet.csv"
-PLANS = "plans"
 """What an experiment in its folder calls a fleet that is not built in."""
+PLANS = "plans"
+"""Where it finds the plans that strategies follow."""
 
 
 @dataclass(frozen=True, eq=False)

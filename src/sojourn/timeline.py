@@ -323,11 +323,22 @@ def _legend_entries(
     if any(timeline.longest_queue() for _, timeline in panels):
         texts.append(("queue", f"tasks waiting, up to {longest}"))
     texts.append(("idle", "idle"))
-    x, line, entries = _KEYS, 0, []
+    return legend_entries(texts, _KEYS, whole)
+
+
+def legend_entries(
+    texts: Sequence[tuple[str, str]], left: float, right: float
+) -> list[tuple[str, str, float, int]]:
+    """Class, text, place and line of every entry, as many in a line as there is room for.
+
+    >>> legend_entries([("s0", "fresh"), ("idle", "idle")], 10.0, 80.0)
+    [('s0', 'fresh', 10.0, 0), ('idle', 'idle', 10.0, 1)]
+    """
+    x, line, entries = left, 0, []
     for kind, text in texts:
         wide = 30.0 + _LETTER * len(text)
-        if x + wide > whole:
-            x, line = _KEYS, line + 1
+        if x + wide > right:
+            x, line = left, line + 1
         entries.append((kind, text, x, line))
         x += wide
     return entries

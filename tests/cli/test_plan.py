@@ -55,7 +55,7 @@ def test_a_plan_of_least_noise_is_read_back(run, tmp_path):
 
 def test_a_plan_far_from_what_trains_is_told(run, tmp_path):
     (tmp_path / "fleet.csv").write_text("service_rate,count\n1,6\n2,6\n")
-    arguments = ("--constants", "100,0.1,10,2.3", "--gradient-norm", "0.01", "--json")
+    arguments = ("--constants", "100,0.1,10,2.3", "--squared-gradient-norm", "0.01", "--json")
     printed = json.loads(run("plan", "fleet.csv", *arguments, "--concurrency", "1").out)
     few, small = printed["warnings"]
     assert few.startswith("1 task in flight brings 12 clients")
@@ -125,12 +125,15 @@ def test_page(run, tmp_path):
         (("--objective", "per-time", "--constants", "default"), "needs --rounds"),
         (("--objective", "time-budget", "--constants", "default"), "needs --time"),
         (("--objective", "per-time", "--rounds", "9"), "needs --constants"),
-        (("--gradient-norm", "0.5"), "time-to-accuracy needs --constants"),
+        (("--squared-gradient-norm", "0.5"), "time-to-accuracy needs --constants"),
         (("--learning-rate", "0.1"), "does not depend on a learning rate"),
         (("--objective", "throughput"), "has no best concurrency"),
-        (("--gradient-norm", "-1", "--constants", "default"), "gradient_norm must be positive"),
         (
-            ("--constants", "default", "--gradient-norm", "0.001", "--learning-rate", "1"),
+            ("--squared-gradient-norm", "-1", "--constants", "default"),
+            "squared_gradient_norm must be positive",
+        ),
+        (
+            ("--constants", "default", "--squared-gradient-norm", "0.001", "--learning-rate", "1"),
             "the least that any routing attains",
         ),
         (("--group", "-1"), "tolerance must be positive"),
@@ -158,7 +161,10 @@ def test_help_teaches_what_a_fleet_is(run):
         (("--objective", "time-budget", "--time", "9", "--rounds", "9"), "--rounds goes with"),
         (("--objective", "per-time", "--rounds", "9", "--time", "9"), "--time goes with"),
         (("--objective", "per-time", "--rounds", "9", "--guaranteed"), "--guaranteed goes with"),
-        (("--objective", "throughput", "--gradient-norm", "1"), "--gradient-norm goes with"),
+        (
+            ("--objective", "throughput", "--squared-gradient-norm", "1"),
+            "--squared-gradient-norm goes with",
+        ),
     ],
 )
 def test_options_of_another_objective_are_refused(run, arguments, message):

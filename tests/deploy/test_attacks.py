@@ -10,9 +10,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from sojourn.deploy import Dispatcher
 from sojourn.deploy.agreement import Agreement
 from sojourn.deploy.quarantine import Quarantine
-from sojourn.deploy.screening import Median, Norm, Reference, Screen, Submission
+from sojourn.deploy.screening import Chain, Median, Norm, Reference, Screen, Submission
 from sojourn.deploy.tasks import Task
 from sojourn.rules import AsyncSGD
 from tests.deploy.attacks import ATTACKS, CLIENTS, Attack, run
@@ -27,14 +28,15 @@ APART -= APART.mean(axis=0)
 UPDATES = {"quadratic": 800, "digits": 600}
 POLICIES = ("routed", "never-queue")
 UNWATCHED = Quarantine(agreement=-1.0)
-LATE = ("slow liar", "never-queue")
+FEW, MANY = range(2), range(12)
+"""Seeds: single runs end some 5 % nearer or further away by chance."""
 
 
-def quadratic(tail: list[float]) -> Callable[[np.ndarray, Task], np.ndarray]:
+def quadratic(tail: list[float], seed: int) -> Callable[[np.ndarray, Task], np.ndarray]:
     def gradient(weights: np.ndarray, task: Task) -> np.ndarray:
         if task.number > 0.75 * UPDATES["quadratic"]:
             tail.append(float(np.linalg.norm(weights - TARGET) / np.linalg.norm(TARGET)))
-        noise = np.random.default_rng([7, task.client, task.ordinal]).normal(size=SIZE)
+        noise = np.random.default_rng([7, seed, task.client, task.ordinal]).normal(size=SIZE)
         return CURVATURE * (weights - TARGET - APART[task.client]) + noise / np.sqrt(SIZE)
 
     return gradient
@@ -46,7 +48,7 @@ def samples() -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, np.ndarray
     return x[:TEST], y[:TEST], shares(CLIENTS)
 
 
-def softmax(tail: list[float]) -> Callable[[np.ndarray, Task], np.ndarray]:
+def softmax(tail: list[float], seed: int) -> Callable[[np.ndarray, Task], np.ndarray]:
     x, y, held = samples()
 
     def gradient(weights: np.ndarray, task: Task) -> np.ndarray:
@@ -54,7 +56,8 @@ def softmax(tail: list[float]) -> Callable[[np.ndarray, Task], np.ndarray]:
             guess = (x @ weights[:640].reshape(10, 64).T + weights[640:]).argmax(axis=1)
             tail.append(float((guess == y).mean()))
         own_x, own_y = held[task.client]
-        batch = np.random.default_rng([task.client, task.ordinal]).integers(0, len(own_y), 32)
+        random = np.random.default_rng([seed, task.client, task.ordinal])
+        batch = random.integers(0, len(own_y), 32)
         with np.errstate(divide="ignore"):
             found = Softmax(own_x[batch], own_y[batch]).loss_and_gradient(weights, 0, 0, 0)[1]
         return found.astype(np.float32)
@@ -69,12 +72,13 @@ def outcome(
     *,
     policy: str = "routed",
     screens: Sequence[Screen] = (Norm(),),
+    seed: int = 0,
     **options: object,
 ) -> tuple[float, VirtualClients]:
     tail: list[float] = []
     is_quadratic = problem == "quadratic"
     world = run(
-        quadratic(tail) if is_quadratic else softmax(tail),
+        quadratic(tail, seed) if is_quadratic else softmax(tail, seed),
         np.zeros(SIZE) if is_quadratic else np.zeros(650, dtype=np.float32),
         attack=attack,
         hostile=hostile,
@@ -82,29 +86,65 @@ def outcome(
         learning_rate=0.05 if is_quadratic else 0.2,
         policy=policy,
         screens=screens,
+        seed=seed,
         **options,  # type: ignore[arg-type]
     )
     return float(np.mean(tail)), world
 
 
 @cache
-def without(problem: str, hostile: int, policy: str) -> float:
-    """The same run in which those clients are not there, and nothing is screened."""
-    return outcome(problem, None, hostile, policy=policy, screens=(), largest_speed=0.0)[0]
+def without(problem: str, hostile: int, policy: str, seeds: range = FEW) -> float:
+    """The mean of runs in which those clients are not there, and nothing is screened."""
+    options = {"policy": policy, "screens": (), "largest_speed": 0.0}
+    found = [outcome(problem, None, hostile, seed=seed, **options)[0] for seed in seeds]  # type: ignore[arg-type]
+    return float(np.mean(found))
 
 
-@pytest.mark.parametrize("hostile", [1, 2])
+def attacked(problem: str, name: str, hostile: int, policy: str, seeds: range) -> float:
+    """The mean of runs in which they attack."""
+    attack = ATTACKS[name]
+    found = [outcome(problem, attack, hostile, policy=policy, seed=seed)[0] for seed in seeds]
+    return float(np.mean(found))
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", ATTACKS)
-def test_attacks_on_the_quadratic_stay_within_a_tenth(name: str, policy: str, hostile: int) -> None:
-    """Two of them: of the final distance itself, but for liars so slow that they are found late.
+def test_attacks_on_the_quadratic_stay_within_a_tenth(name: str, policy: str) -> None:
+    """Of the final distance itself."""
+    distance = attacked("quadratic", name, 2, policy, FEW)
+    assert distance <= 1.1 * without("quadratic", 2, policy)
 
-    One of them: a hundredth of the way, because the lone run happens to end nearer than its like.
-    """
-    distance, _ = outcome("quadratic", ATTACKS[name], hostile, policy=policy)
-    alone = without("quadratic", hostile, policy)
-    late = hostile == 2 and (name, policy) == LATE
-    assert distance <= (alone + 0.02 if late else alone + 0.01 if hostile == 1 else 1.1 * alone)
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("hostile", [1, 2])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("problem", UPDATES)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacks_stay_within_a_tenth_over_many_seeds(
+    name: str, problem: str, policy: str, hostile: int
+) -> None:
+    found = attacked(problem, name, hostile, policy, MANY)
+    alone = without(problem, hostile, policy, MANY)
+    assert found <= 1.1 * alone if problem == "quadratic" else found >= 0.9 * alone
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("problem", UPDATES)
+def test_honest_runs_lose_at_most_one_percent_over_many_seeds(problem: str, policy: str) -> None:
+    """Of the distance or accuracy itself, up to two standard errors of what the seeds tell."""
+    options = {"policy": policy, "screens": (), "largest_speed": 0.0}
+    loss = [
+        outcome(problem, None, 0, policy=policy, seed=seed)[0]
+        - outcome(problem, None, 0, seed=seed, **options)[0]  # type: ignore[arg-type]
+        for seed in range(40)
+    ]
+    mean = np.mean(loss) if problem == "quadratic" else -np.mean(loss)
+    error = np.std(loss, ddof=1) / np.sqrt(len(loss))
+    assert mean - 2.0 * error <= 0.01 * without(problem, 0, policy, range(40))
+    assert error < 0.008 * without(problem, 0, policy, range(40)), "the seeds tell too little"
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -119,7 +159,7 @@ def test_who_waits_for_its_moment_is_bounded_by_the_norm_alone(policy: str) -> N
     assert not any(client.status == "quarantined" for client in world.server.clients)
 
 
-@pytest.mark.parametrize("excess", [2.0, 10.0, 100.0])
+@pytest.mark.parametrize("excess", [2.0, 10.0, 20.0])
 def test_who_always_sends_too_much_has_the_less_influence(excess: float) -> None:
     guard = Norm().guard(1, CLIENTS, None)
     for _ in range(5):
@@ -129,6 +169,88 @@ def test_who_always_sends_too_much_has_the_less_influence(excess: float) -> None
     verdict = guard.judge(Submission(np.array([1.5 * excess]), 0, np.ones(1), 0))
     assert verdict.update is not None
     np.testing.assert_allclose(verdict.update, 1.5 / excess)
+
+
+@pytest.mark.parametrize("sent", [0.0, 0.01, 500.0])
+def test_who_sends_next_to_nothing_or_far_too_much_is_not_used(sent: float) -> None:
+    """Until it sends something; where most clients send nothing, as at an optimum, everybody is."""
+    chain = Chain((Norm(),), size=1, clients=CLIENTS)
+
+    def judge(client: int, norm: float) -> str:
+        return chain.judge(np.array([norm]), client=client, weights=np.ones(1), version=0).outcome
+
+    for _ in range(9):
+        last = [judge(client, sent if client == 0 else 1.0) for client in range(CLIENTS)]
+    assert last == ["refuse", *["apply"] * (CLIENTS - 1)]
+    assert [judge(0, 1.0) for _ in range(3)][-1] == "apply"
+    for _ in range(9):
+        last = [judge(client, 0.0) for client in range(CLIENTS)]
+    assert last == ["apply"] * CLIENTS
+
+
+def test_gradients_may_be_large() -> None:
+    """Norms are compared with those of others, not with that of the weights."""
+    for clients in (2, 3, CLIENTS):
+        guard = Norm().guard(1, clients, None)
+        for _ in range(2):
+            for client in range(clients):
+                verdict = guard.judge(Submission(np.array([1e7]), client, np.zeros(1), 0))
+        assert verdict.outcome == "apply"
+        bad = guard.judge(Submission(np.array([1e15]), 0, np.zeros(1), 0))
+        assert bad.outcome == "refuse"
+
+
+def test_who_answers_first_is_judged_as_soon_as_others_are_heard() -> None:
+    """What it sent until then counts, for it and against it."""
+    agreement = Agreement(size=300, clients=CLIENTS, seed=0)
+    agreement.observe(0, -np.ones(300), 0)
+    agreement.observe(0, -np.ones(300), 1)
+    for client in range(2, 6):
+        agreement.observe(client, np.ones(300), 2)
+    value, evidence = agreement.of(0)
+    assert value < -0.9
+    assert evidence == pytest.approx(2.0)
+
+
+def test_who_is_slow_is_compared_with_what_others_sent_about_the_same_model() -> None:
+    """Its answer to the first model comes when that is long past, and all want something else."""
+    agreement = Agreement(size=300, clients=CLIENTS, seed=0)
+    early, late = np.ones(300), np.tile([1.0, -1.0], 150)
+    for round_ in range(400):
+        agreement.observe(1 + round_ % 9, early if round_ < 100 else late, round_)
+    assert agreement.of(0) == pytest.approx((np.nan, 0.0), nan_ok=True)
+    agreement.observe(0, early, 5)
+    value, evidence = agreement.of(0)
+    assert value > 0.99
+    assert evidence > 0.9
+    agreement.forget(0)
+    agreement.observe(0, -early, 5)
+    assert agreement.of(0)[0] < -0.99
+
+
+def test_a_late_reply_moves_nothing_but_tells_who_sent_it() -> None:
+    """A liar that answers after its deadline is compared with what others sent about that model."""
+    server = Dispatcher(
+        np.zeros(50),
+        rule=AsyncSGD(),
+        routing=np.full(CLIENTS, 1 / CLIENTS),
+        concurrency=CLIENTS,
+        learning_rate=0.1,
+    )
+    for client in range(CLIENTS):
+        server.joined(client, now=0.0)
+    tasks = {task.client: task.number for task in server.start(now=0.0).send}
+    for client in range(1, CLIENTS):
+        server.completed(tasks[client], np.ones(50), now=1.0, client=client)
+    server.tick(now=100.0)
+    assert server.clients[0].status == "overdue"
+    before = server.state.version
+    server.completed(tasks[0], -np.ones(50), now=101.0, client=0)
+    assert (server.counts.late, server.state.version) == (1, before)
+    assert server.agreement.of(0) == (pytest.approx(-1.0), pytest.approx(1.0))
+    assert server.clients[0].status == "quarantined"
+    server.set_quarantine(0, None, now=102.0)
+    assert server.agreement.of(0)[1] == 0.0, "let out, it is judged anew"
 
 
 def test_who_answers_first_does_not_say_what_the_middle_is() -> None:
@@ -159,15 +281,16 @@ def test_honest_clients_who_want_different_things_are_not_quarantined(
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attacks_on_the_digits_stay_within_a_tenth(name: str, policy: str) -> None:
     accuracy, _ = outcome("digits", ATTACKS[name], 2, policy=policy)
-    assert accuracy >= 0.9 * without("digits", 2, policy)
+    assert accuracy >= 0.9 * without("digits", 2, policy, range(1))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("problem", UPDATES)
 def test_honest_runs_lose_at_most_one_percent(problem: str, policy: str) -> None:
-    screened, world = outcome(problem, None, 0, policy=policy)
-    assert abs(screened - without(problem, 0, policy)) <= 0.01
-    assert world.server.counts.refused == 0
+    runs = [outcome(problem, None, 0, policy=policy, seed=seed) for seed in FEW]
+    gained = np.mean([found for found, _ in runs]) - without(problem, 0, policy)
+    assert (-gained if problem == "digits" else gained) <= 0.01
+    assert not any(world.server.counts.refused for _, world in runs)
 
 
 def test_unscreened_one_client_ruins_the_model() -> None:
@@ -187,7 +310,7 @@ def test_a_free_rider_gets_at_most_twice_its_share(rule: AsyncSGD | None, planne
 
 def test_without_a_limit_it_takes_nearly_all() -> None:
     _, world = outcome(
-        "quadratic", ATTACKS["free rider"], 1, policy="never-queue", largest_speed=0.0
+        "quadratic", ATTACKS["free rider"], 1, policy="never-queue", screens=(), largest_speed=0.0
     )
     assert world.server.clients[0].used > 0.9 * UPDATES["quadratic"]
 
@@ -248,14 +371,22 @@ def test_the_reference_keeps_a_hostile_majority_out(name: str) -> None:
     assert not any(client.refused for client in world.server.clients[6:]), "no honest one is blamed"
 
 
-def test_a_client_that_always_points_away_is_quarantined() -> None:
-    _, world = outcome("digits", ATTACKS["sign flip"], 2)
+@pytest.mark.parametrize("seed", FEW)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_client_that_always_points_away_is_quarantined(policy: str, seed: int) -> None:
+    _, world = outcome("quadratic", ATTACKS["sign flip"], 2, policy=policy, seed=seed)
     out = [client.number for client in world.server.clients if client.status == "quarantined"]
     assert out == [0, 1]
     honest = world.server.agreement.values()[2:]
-    limit = world.server.quarantine.agreement
-    assert (honest > limit / 2).all(), "no honest client comes half way to the limit"
-    assert np.mean(honest) > 0.0
+    assert (honest > -0.25).all(), "no honest client comes half way to the limit"
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_noisy_gradients_tell_less_but_who_points_away_stands_out(seed: int) -> None:
+    _, world = outcome("digits", ATTACKS["sign flip"], 2, seed=seed)
+    agreement = world.server.agreement.values()
+    assert agreement[:2].max() < -0.1
+    assert agreement[2:].min() > 0.1
 
 
 def test_agreement_survives_a_checkpoint() -> None:
@@ -271,6 +402,6 @@ def test_agreement_survives_a_checkpoint() -> None:
     earlier = {name: first.record()[name] for name in ("sketches", "seen")}
     third = Agreement(size=300, clients=4, seed=1)
     third.restore(earlier)
-    third.observe(0, np.ones(300))
-    assert np.isfinite(third.values()[0])
-    assert np.isnan(third.values()[1:]).all(), "earlier versions kept no more"
+    assert np.isnan(third.values()).all(), (
+        "earlier versions kept no more, and nobody is judged by it"
+    )

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from sojourn.cli.deploy import _check_results
-from sojourn.deploy import serverapp
+from sojourn.deploy.clientapp import client_app
 from sojourn.deploy.local import LocalFlower, follow
+from sojourn.deploy.serverapp import serve
 from sojourn.deploy.settings import read_settings
 from sojourn.errors import InvalidInput, SojournError
-from tests.deploy.fake_grid import FakeGrid
+from tests.deploy.fake_grid import FakeGrid, Node
 from tests.deploy.test_gridserver import problem
 from tests.deploy.test_processes import alive
 from tests.deploy.test_settings import LEAST
@@ -129,11 +130,10 @@ def test_what_was_interrupted_before_its_first_checkpoint_can_be_resumed(tmp_pat
         _check_results(results, resume=False)
 
 
-def test_beginning_anew_in_place_of_resuming_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serverapp.GridServer, "run", lambda self: None)
-    monkeypatch.setattr(serverapp, "finish", lambda *given, elapsed: None)
+def test_beginning_anew_in_place_of_resuming_is_said(tmp_path: Path) -> None:
     config = {**LEAST, "run-folder": str(tmp_path), "resume": True}
-    serverapp.serve(FakeGrid(), problem, read_settings(config, tmp_path))
+    settings, grid, app = read_settings(config, tmp_path), FakeGrid(), client_app(problem)
+    grid.nodes = {100 + client: Node(client, app, 1.0) for client in range(settings.clients)}
+    serve(grid, problem, settings, clock=grid.clock, sleep=grid.sleep)
     assert "no checkpoint yet: the run begins anew" in (tmp_path / "events.log").read_text()
+    assert json.loads((tmp_path / "status.json").read_text())["phase"] == "finished"

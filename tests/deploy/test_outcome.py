@@ -11,7 +11,6 @@ import pytest
 from sojourn.deploy.outcome import measured_network, predict, write_outcome
 from sojourn.deploy.serverapp import make_dispatcher
 from sojourn.deploy.settings import read_settings
-from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.network import Fleet, Network
 from sojourn.simulation.simulate import simulate
@@ -129,21 +128,30 @@ def test_an_average_of_versions_is_delivered(tmp_path: Path) -> None:
     assert not np.array_equal(state.model, state.weights)
 
 
-def test_a_run_that_cannot_be_predicted_is_finished_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cannot(*given: object, **options: object) -> History:
-        raise InvalidInput("the speeds are beyond belief")
+LIVE_ONLY = """
+from dataclasses import dataclass
 
-    monkeypatch.setattr("sojourn.deploy.outcome.predict", cannot)
-    deployment = Deployment(tmp_path, updates=20)
+from sojourn.dispatch import Idle
+from sojourn.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class LiveOnly(Idle):
+    def check(self, network, start):
+        raise InvalidInput("this policy is not for virtual time")
+"""
+
+
+def test_a_run_that_cannot_be_predicted_is_finished_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "live_only.py").write_text(LIVE_ONLY)
+    deployment = Deployment(tmp_path, updates=20, policy="live_only:LiveOnly")
     deployment.run_and_finish()
     assert [history.strategy for history in History.read(tmp_path / "history.jsonl")] == [
         "deployed"
     ]
     assert (tmp_path / "weights.npy").exists()
     events = (tmp_path / "events.log").read_text()
-    assert "no prediction can be made: the speeds are beyond belief" in events
+    assert "no prediction can be made: this policy is not for virtual time" in events
 
 
 def test_clients_are_called_as_in_the_fleet(tmp_path: Path) -> None:

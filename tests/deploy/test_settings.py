@@ -154,8 +154,17 @@ def test_mistakes_are_said(tmp_path: Path, config: dict[str, Any], said: str) ->
 def test_unknown_rules_and_routings_are_said(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="did you mean 'fedasync'"):
         read(tmp_path, rule="fedasyn")
-    with pytest.raises(UnknownName, match="did you mean 'balanced'"):
+    with pytest.raises(InvalidFile, match="did you mean 'balanced'"):
         read(tmp_path, routing="balancd", adapt=True)
+
+
+def test_a_routing_of_ones_own_is_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "fleet.csv").write_text("service_rate\n1\n2\n3\n")
+    (tmp_path / "mine.csv").write_text("routing\n0.5\n0.25\n0.25\n")
+    settings = read(tmp_path, fleet="fleet.csv", routing="mine.csv")
+    assert settings.network.client_routing.tolist() == [0.5, 0.25, 0.25]
+    with pytest.raises(InvalidFile, match=r"'mine.csv' does not say how"):
+        read(tmp_path, fleet="fleet.csv", routing="mine.csv", adapt=True)
 
 
 def test_adapting_a_plan_moves_its_routing_after_a_slowdown(tmp_path: Path) -> None:

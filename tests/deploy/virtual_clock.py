@@ -15,7 +15,8 @@ from sojourn.deploy.tasks import Actions, Event, Task, Use
 class VirtualClients:
     """Serve tasks first in first out, each client with exponential times of mean ``seconds[i]``.
 
-    ``seconds`` may be changed while it runs; ``ticks`` is how often the dispatcher's clock ticks.
+    ``seconds`` may be changed while it runs; ``ticks`` is how often the dispatcher's clock ticks;
+    ``carried`` are the weights that tasks were sent with, by their numbers, until they are done.
     """
 
     server: Dispatcher
@@ -30,6 +31,7 @@ class VirtualClients:
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
         self.inbox: list[deque[Task]] = [deque() for _ in self.seconds]
+        self.carried: dict[int, np.ndarray] = {}
         self.done: list[tuple[float, int, int]] = []
         self.next_tick = self.ticks
         self.completions = [0] * len(self.seconds)
@@ -42,6 +44,7 @@ class VirtualClients:
     def take(self, actions: Actions) -> None:
         self.events += actions.events
         for task in actions.send:
+            self.carried[task.number] = self.server.weights_of(task)
             self.inbox[task.client].append(task)
             if len(self.inbox[task.client]) == 1:
                 self._work(task.client)
@@ -69,5 +72,7 @@ class VirtualClients:
         if self.inbox[client]:
             self._work(client)
         self.completions[client] += 1
-        self.take(self.server.completed(number, self.update(task), now=self.now, client=client))
+        update = self.update(task)
+        del self.carried[number]
+        self.take(self.server.completed(number, update, now=self.now, client=client))
         return client

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import sojourn as sj
-from tests.browser import browser, needs_chromium
+from tests.browser import browser, needs_chromium, new_page
 from tests.docs.conftest import DOCS
 
 __all__ = ["browser"]
@@ -130,7 +130,7 @@ def offline(browser: Any) -> Iterator[Any]:
 
 @chromium
 def test_pages_are_whole_with_the_network_off(offline: Any, built: Path) -> None:
-    page = offline.new_page()
+    page = new_page(offline)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     for path in sorted(built.rglob("*.html")):
@@ -154,7 +154,7 @@ def test_pages_are_whole_with_the_network_off(offline: Any, built: Path) -> None
 
 @chromium
 def test_formulas_are_drawn(offline: Any, built: Path) -> None:
-    page = offline.new_page()
+    page = new_page(offline)
     page.goto((built / "theory.html").as_uri())
     sizes = page.evaluate(
         "[...document.querySelectorAll('math')].map(m => m.getBoundingClientRect())"
@@ -172,7 +172,7 @@ def test_formulas_are_drawn(offline: Any, built: Path) -> None:
 
 @chromium
 def test_search_finds_without_a_network(offline: Any, built: Path) -> None:
-    page = offline.new_page()
+    page = new_page(offline)
     page.goto((built / "search.html").as_uri() + "?q=staleness")
     page.wait_for_selector("#search-results li a", timeout=60_000)
     found = page.locator("#search-results li a").all_inner_texts()

@@ -88,7 +88,7 @@ def work(tmp_path, plan_text):
     for example in EXAMPLES:
         shutil.copy(example, folder)
     (folder / "plan.toml").write_text(plan_text)
-    (folder / "e.toml").write_text(EXPERIMENT.format(rounds=1200))
+    (folder / "e.toml").write_text(EXPERIMENT.format(rounds=400))
     return folder
 
 

@@ -1,12 +1,12 @@
 """Command lines and files, most of them bad, drawn from a seed."""
 
 import random
-from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fuzzing.folders import VALUES, Content, made_folders, spoilt, without_limit
+from tests.fuzzing.folders import VALUES, made_folders, spoilt, without_limit
+from tests.fuzzing.spoiling import Case, bad_csv, bad_toml, paths
+from tests.fuzzing.surroundings import KINDS
 from tests.fuzzing.values import (
-    CELLS,
     CONSTANTS,
     EXPERIMENT,
     FLEET,
@@ -15,23 +15,8 @@ from tests.fuzzing.values import (
     NUMBERS,
     PLAN_ARGUMENTS,
     ROUTING,
-    TOML,
     TRACE,
 )
-
-
-@dataclass
-class Case:
-    """A command line, the files that are other than usual, and the run folders that are there."""
-
-    arguments: list[str]
-    files: dict[str, Content] = field(default_factory=dict)
-    folders: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        words = " ".join(word if len(word) < 60 else f"{word[:40]}..." for word in self.arguments)
-        files = {name: text and text[:300] for name, text in self.files.items()}
-        return f"sojourn {words}" + (f" with {files}" if files else "")
 
 
 def cases(seed: int, count: int) -> list[Case]:
@@ -40,40 +25,18 @@ def cases(seed: int, count: int) -> list[Case]:
     kinds = [_analyze, _simulate, _plan, _fleet_file, _routing_file, _constants_file, _trace_file]
     kinds += [_plan_file, _out, _law, _names, _log_file, _spoilt_folder, _spoilt_folder, _read]
     kinds += [_experiment, _experiment, _calibrate, _deploy, _tune, _train, _watch, _explore]
+    kinds += KINDS
     return [kinds[i % len(kinds)](draw) for i in range(count)]
 
 
-def _paths(draw: random.Random) -> str:
-    return draw.choice(
-        [
-            *("missing.csv", "fifo.csv", "fifo.toml", "/dev/zero", "/dev/null", ".", "folder.csv"),
-            *(
-                "x" * 300 + ".csv",
-                "y" * 5000,
-                "a/" * 2500 + "b.csv",
-                "fleet.csv/x.csv",
-                "binary.csv",
-            ),
-            *(
-                "binary.toml",
-                "empty.csv",
-                "empty.toml",
-                "/proc/self/mem",
-                "/root/../proc/1/mem",
-                "",
-            ),
-        ]
-    )
-
-
 def _analyze(draw: random.Random) -> Case:
-    arguments = ["analyze", draw.choice(["fleet.csv", "three-clusters", _paths(draw)])]
+    arguments = ["analyze", draw.choice(["fleet.csv", "three-clusters", paths(draw)])]
     arguments += ["--concurrency", draw.choice(["5", *NUMBERS])]
     if draw.random() < 0.6:
         option = draw.choice(
             ["--routing", "--constants", "--learning-rate", "--rounds", "--policy", "--server-rate"]
         )
-        value = draw.choice([_paths(draw), draw.choice(NUMBERS), "1,2,3", "default", "nan,1,1,1"])
+        value = draw.choice([paths(draw), draw.choice(NUMBERS), "1,2,3", "default", "nan,1,1,1"])
         arguments += ["--constants", "default", option, value]
     return Case(arguments)
 
@@ -81,7 +44,7 @@ def _analyze(draw: random.Random) -> Case:
 def _simulate(draw: random.Random) -> Case:
     arguments = [
         "simulate",
-        draw.choice(["fleet.csv", "plan.toml", "three-clusters", _paths(draw)]),
+        draw.choice(["fleet.csv", "plan.toml", "three-clusters", paths(draw)]),
     ]
     arguments += ["--concurrency", draw.choice(["5", "5", "5", *NUMBERS]), "--rounds", "200"]
     for option in draw.sample(
@@ -108,57 +71,55 @@ def _simulate(draw: random.Random) -> Case:
 
 
 def _plan(draw: random.Random) -> Case:
-    arguments = ["plan", draw.choice(["fleet.csv", "fleet.csv", _paths(draw)])]
+    arguments = ["plan", draw.choice(["fleet.csv", "fleet.csv", paths(draw)])]
     for option in draw.sample(
         [
-            *("--gradient-norm", "--time", "--rounds", "--concurrency", "--learning-rate"),
+            *("--squared-gradient-norm", "--time", "--rounds", "--concurrency", "--learning-rate"),
             *("--routing", "--constants", "--group", "--objective", "--rho", "--server-rate"),
             *("--server-power", "--clients", "--figure"),
         ],
         draw.randint(1, 3),
     ):
-        arguments += [option, draw.choice([*NUMBERS, _paths(draw), "per-time", "balanced"])]
+        arguments += [option, draw.choice([*NUMBERS, paths(draw), "per-time", "balanced"])]
     return Case(arguments)
 
 
 def _fleet_file(draw: random.Random) -> Case:
-    return Case(
-        ["analyze", "fleet.csv", "--concurrency", "5"], {"fleet.csv": _bad_csv(draw, FLEET)}
-    )
+    return Case(["analyze", "fleet.csv", "--concurrency", "5"], {"fleet.csv": bad_csv(draw, FLEET)})
 
 
 def _routing_file(draw: random.Random) -> Case:
     arguments = ["analyze", "fleet.csv", "--concurrency", "5", "--routing", "routing.csv"]
-    return Case(arguments, {"routing.csv": _bad_csv(draw, ROUTING)})
+    return Case(arguments, {"routing.csv": bad_csv(draw, ROUTING)})
 
 
 def _trace_file(draw: random.Random) -> Case:
     arguments = ["simulate", "fleet.csv", "--concurrency", "5", "--rounds", "200", "--trace"]
     if draw.random() < 0.3:
-        return Case([*arguments, _paths(draw)])
-    return Case([*arguments, "trace.csv"], {"trace.csv": _bad_csv(draw, TRACE)})
+        return Case([*arguments, paths(draw)])
+    return Case([*arguments, "trace.csv"], {"trace.csv": bad_csv(draw, TRACE)})
 
 
 def _constants_file(draw: random.Random) -> Case:
     arguments = ["analyze", "fleet.csv", "--concurrency", "5", "--constants", "constants.toml"]
-    return Case(arguments, {"constants.toml": _bad_toml(draw, CONSTANTS)})
+    return Case(arguments, {"constants.toml": bad_toml(draw, CONSTANTS)})
 
 
 def _plan_file(draw: random.Random) -> Case:
     text = made_folders()["planned"]["plan.toml"].decode()
     command = draw.choice([["simulate", "plan.toml", "--rounds", "200"], ["train", "follow.toml"]])
     follow = EXPERIMENT.replace('"uniform"', '"plan.toml"')
-    return Case(command, {"plan.toml": _bad_toml(draw, text), "follow.toml": follow.encode()})
+    return Case(command, {"plan.toml": bad_toml(draw, text), "follow.toml": follow.encode()})
 
 
 def _log_file(draw: random.Random) -> Case:
     if draw.random() < 0.3:
-        return Case(["fleet", "estimate", _paths(draw)])
+        return Case(["fleet", "estimate", paths(draw)])
     arguments = ["fleet", "estimate", "log.csv"]
     if draw.random() < 0.5:
         arguments += ["--now", draw.choice(NUMBERS)]
         return Case(arguments)
-    return Case(arguments, {"log.csv": _bad_csv(draw, LOG)})
+    return Case(arguments, {"log.csv": bad_csv(draw, LOG)})
 
 
 def _out(draw: random.Random) -> Case:
@@ -208,9 +169,9 @@ def _names(draw: random.Random) -> Case:
         ]
     )
     words = [
-        draw.choice([_paths(draw), *NUMBERS, "--out", "--json", "--nothing", "-1", "fleet.csv"])
+        draw.choice([paths(draw), *NUMBERS, "--out", "--json", "--nothing", "-1", "fleet.csv"])
     ]
-    words += [draw.choice([_paths(draw), *NUMBERS]) for _ in range(draw.randint(0, 2))]
+    words += [draw.choice([paths(draw), *NUMBERS]) for _ in range(draw.randint(0, 2))]
     if command == "deploy":
         words.insert(0, draw.choice(["init", "local", "nothing"]))
     if command == "fleet":
@@ -219,19 +180,19 @@ def _names(draw: random.Random) -> Case:
 
 
 def _experiment(draw: random.Random) -> Case:
-    files = {"experiment.toml": _bad_toml(draw, EXPERIMENT)}
+    files = {"experiment.toml": bad_toml(draw, EXPERIMENT)}
     return Case(["train", "experiment.toml", "--out", "run"], files)
 
 
 def _calibrate(draw: random.Random) -> Case:
     arguments = ["calibrate", "experiment.toml", "--seed", draw.choice(NUMBERS)]
-    return Case(arguments, {"experiment.toml": _bad_toml(draw, EXPERIMENT)})
+    return Case(arguments, {"experiment.toml": bad_toml(draw, EXPERIMENT)})
 
 
 def _tune(draw: random.Random) -> Case:
     arguments = ["tune", "experiment.toml", "--out", "run", "--budget", "1s"]
     if draw.random() < 0.5:
-        return Case(arguments, {"experiment.toml": _bad_toml(draw, EXPERIMENT)})
+        return Case(arguments, {"experiment.toml": bad_toml(draw, EXPERIMENT)})
     option = draw.choice(
         ["--budget", "--time", "--rounds", "--target", "--criterion", "--jobs", "--engine"]
     )
@@ -243,7 +204,7 @@ def _train(draw: random.Random) -> Case:
     option = draw.choice(
         ["--jobs", "--engine", "--scheduler", "--data-dir", "--partition-figure", "--resume"]
     )
-    values = [*NUMBERS, _paths(draw), "dask", "nothing", "tcp://127.0.0.1:1"]
+    values = [*NUMBERS, paths(draw), "dask", "nothing", "tcp://127.0.0.1:1"]
     words = [option] if option == "--resume" else [option, draw.choice(values)]
     return Case(["train", "experiment.toml", "--out", "run", *words])
 
@@ -282,7 +243,7 @@ def _read(draw: random.Random) -> Case:
     )
     values = [
         *NUMBERS,
-        _paths(draw),
+        paths(draw),
         "1x1",
         "1e9x1e9",
         "50x50",
@@ -292,7 +253,7 @@ def _read(draw: random.Random) -> Case:
     ]
     words = [*base, draw.choice(options), draw.choice(values)]
     if draw.random() < 0.3:
-        words[1] = _paths(draw)
+        words[1] = paths(draw)
     return Case(words, {}, ("trained",))
 
 
@@ -304,7 +265,7 @@ def _deploy(draw: random.Random) -> Case:
     text = (
         "[tool.flwr.app.config]\nclients = 3\nupdates = 5\nconcurrency = 6\nlearning-rate = 0.1\n"
     )
-    files = {"app/pyproject.toml": _bad_toml(draw, text), "app/federated/task.py": b""}
+    files = {"app/pyproject.toml": bad_toml(draw, text), "app/federated/task.py": b""}
     arguments = ["deploy", "local", "app", "--pause", "no"]  # never starts anything
     return Case([*arguments, "--out", "deployed"], files)
 
@@ -312,7 +273,7 @@ def _deploy(draw: random.Random) -> Case:
 def _watch(draw: random.Random) -> Case:
     """The page of a folder that may be anything is asked how it looks, before and after."""
     if draw.random() < 0.2:
-        words = [_paths(draw), "--port", draw.choice(NUMBERS)]
+        words = [paths(draw), "--port", draw.choice(NUMBERS)]
         return Case(["watch", *words[: draw.choice([1, 3])], "--no-open"])
     name = draw.choice(["trained", "tuned", "deployed", "deployed"])
     path, content = spoilt(draw, name)
@@ -322,12 +283,17 @@ def _watch(draw: random.Random) -> Case:
 def _explore(draw: random.Random) -> Case:
     """What its page may ask, with values that it never sends."""
     if draw.random() < 0.2:
-        words = [_paths(draw), "--port", draw.choice(NUMBERS)]
+        words = [paths(draw), "--port", draw.choice(NUMBERS)]
         return Case(["explore", *words[: draw.choice([1, 3])], "--no-open"])
     settings: dict[str, Any] = {
         **{"rates": [0.5, 1.0], "counts": [2, 3], "concurrency": 5, "dispatch": "routed"},
         **{"exponent": 0.5, "learning_rate": 0.02, "debias": 1.0, "goal": "noise-rate"},
-        **{"gradient_norm": 0.5, "partition": "homogeneous", "horizon": 10.0, "width": 800.0},
+        **{
+            "squared_gradient_norm": 0.5,
+            "partition": "homogeneous",
+            "horizon": 10.0,
+            "width": 800.0,
+        },
     }
     name = draw.choice(["view", "view", "advice", "compare", "save", "stop", "tries", "nothing"])
     if name == "save":
@@ -350,34 +316,3 @@ def _explore(draw: random.Random) -> Case:
 def _without(arguments: list[str], option: str) -> list[str]:
     place = arguments.index(option) if option in arguments else None
     return arguments if place is None else arguments[:place] + arguments[place + 2 :]
-
-
-def _bad_csv(draw: random.Random, text: str) -> bytes:
-    kind = draw.random()
-    if kind < 0.1:
-        return draw.choice([b"", b"\x00" * 100, b"\xff\xfe\x00", b"a" * 200_000, b"\n" * 1000])
-    lines = [line.split(",") for line in text.splitlines()]
-    row = draw.choice(lines)
-    row[draw.randrange(len(row))] = draw.choice(CELLS)
-    if kind > 0.85:
-        row.append("extra")
-    return "\n".join(",".join(row) for row in lines).encode()
-
-
-def _bad_toml(draw: random.Random, text: str) -> bytes:
-    kind = draw.random()
-    if kind < 0.08:
-        return draw.choice(
-            [b"", b"\x00" * 100, b"\xff\xfe", b"a" * 200_000, b"[[[", b"x = 1\n" * 3]
-        )
-    lines = text.splitlines()
-    places = [i for i, line in enumerate(lines) if "=" in line]
-    place = draw.choice(places)
-    key = lines[place].partition("=")[0]
-    if kind < 0.16:
-        del lines[place]
-    elif kind < 0.24:
-        lines.insert(place, f"unknown-{draw.randrange(9)} = 1")
-    else:
-        lines[place] = f"{key}= {draw.choice(TOML)}"
-    return ("\n".join(lines) + "\n").encode()

@@ -45,8 +45,8 @@ CASES = {
         precise.per_time(CONSTANTS, learning_rate=0.01, rounds=100),
     ),
     "time": (
-        lambda n: _pair(sj.time_to_accuracy(n, CONSTANTS, gradient_norm=0.5)),
-        precise.time_to_accuracy(CONSTANTS, gradient_norm=0.5),
+        lambda n: _pair(sj.time_to_accuracy(n, CONSTANTS, squared_gradient_norm=0.5)),
+        precise.time_to_accuracy(CONSTANTS, squared_gradient_norm=0.5),
     ),
     "energy": (
         lambda n: _pair(sj.energy_per_round(n, server_power=3.0)),

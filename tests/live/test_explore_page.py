@@ -10,7 +10,7 @@ import pytest
 import sojourn as sj
 from sojourn.live.explorer import Explorer
 from sojourn.live.server import LocalServer
-from tests.browser import CONTROLS, READABLE, browser, kept, needs_chromium, printed_whole
+from tests.browser import CONTROLS, READABLE, browser, kept, needs_chromium, new_page, printed_whole
 
 __all__ = ["browser"]
 pytestmark = needs_chromium
@@ -36,7 +36,7 @@ class Page:
     def __init__(self, browser: Any, address: str, **viewport: Any) -> None:
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        self.page = browser.new_page(accept_downloads=True, **viewport)
+        self.page = new_page(browser, accept_downloads=True, **viewport)
         self.page.on("console", lambda m: self.complaints.append(m.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -207,10 +207,10 @@ def test_tries_are_drawn_as_they_run_and_two_browsers_see_them(
     two = Page(browser, f"{server.address}#m=5", viewport={"width": 390, "height": 844})
     one.page.locator("#try").click()
     one.page.wait_for_selector("#tries li")
-    one.page.wait_for_selector("#curves .curve", timeout=120_000)
-    one.page.wait_for_selector("#tries li[data-end=finished]", timeout=120_000)
+    one.page.wait_for_selector("#curves .curve")
+    one.page.wait_for_selector("#tries li[data-end=finished]")
     one.page.wait_for_selector("#tiles dd:has-text('measured on the digits')")
-    two.page.wait_for_selector("#tries li[data-end=finished]", timeout=120_000)
+    two.page.wait_for_selector("#tries li[data-end=finished]")
     assert two.page.locator("#tasks-exact").input_value() == "5", "their settings are their own"
     one.page.get_by_role("button", name="loss").click()
     one.until("document.querySelector('#curves svg').getAttribute('aria-label').includes('loss')")
@@ -236,7 +236,7 @@ def test_a_try_of_other_data_is_stopped_and_the_command_copied(opened: Page) -> 
     page.wait_for_selector("#tries li[data-end=running]")
     assert "digits go with speed" in page.locator("#tries li").inner_text()
     page.get_by_role("button", name="Stop try").click()
-    page.wait_for_selector("#tries li[data-end=running]", state="detached", timeout=120_000)
+    page.wait_for_selector("#tries li[data-end=running]", state="detached")
     page.get_by_role("button", name="Remove try").click()
     page.wait_for_selector("#tries li", state="detached")
 

@@ -74,7 +74,7 @@ def test_weights_have_mean_one_whatever_the_debias(ask: Ask, debias: float) -> N
 
 @pytest.mark.parametrize("goal", ["noise-rate", "time-to-accuracy"])
 def test_the_map_is_the_objective_everywhere(ask: Ask, goal: str) -> None:
-    found = answered(ask, "view", goal=goal, gradient_norm=0.4)["map"]
+    found = answered(ask, "view", goal=goal, squared_gradient_norm=0.4)["map"]
     wanted = sj.NoiseRate() if goal == "noise-rate" else sj.TimeToAccuracy(DEFAULT_CONSTANTS, 0.4)
     for i, j in ((0, 0), (4, 7), (len(found["tasks"]) - 1, 10)):
         p = exponent_routing(FLEET, found["exponents"][j])

@@ -183,6 +183,7 @@ def test_a_deployment_from_its_first_update_to_the_end(tmp_path: Path) -> None:
     assert (seen.tasks, seen.mean) == (len(own), sum(own) / len(own))
     slow, quick = last["clients"][2], last["clients"][0]
     assert slow["rate"] < quick["rate"]
+    assert all(client["norm"] > 0 and client["agreement"] > 0 for client in last["clients"])
     assert slow["predicted"] > quick["predicted"], "who is slow is stale, by theory"
 
 

@@ -53,7 +53,7 @@ def test_energy_is_rounds_times_the_energy_of_a_round():
     fleet = fleet_of(idle=0.2)
     network = sj.Network(fleet, sj.uniform_routing(fleet), 6, server_rate=2.0)
     objective = Energy(CONSTANTS, 0.5, server_power=4.0)
-    rounds = sj.rounds_to_accuracy(network, CONSTANTS, gradient_norm=0.5)
+    rounds = sj.rounds_to_accuracy(network, CONSTANTS, squared_gradient_norm=0.5)
     energy = sj.energy_per_round(network, server_power=4.0)
     evaluation = objective.evaluate(network)
     np.testing.assert_allclose(evaluation.value, rounds.value * energy.value, rtol=1e-14)
@@ -126,7 +126,7 @@ def test_what_cannot_be_is_said():
     with pytest.raises(sj.InvalidInput, match="energy_share must be"):
         TimeAndEnergy(CONSTANTS, 0.5, energy_share=1.5)
     with pytest.raises(sj.InvalidFile, match="needs a table"):
-        Energy.from_table(Table({"gradient-norm": 1.0}, "plan.toml"), None)
+        Energy.from_table(Table({"squared-gradient-norm": 1.0}, "plan.toml"), None)
     fleet = sj.Fleet([1.0], power_compute=[0.0])
     with pytest.raises(sj.InvalidInput, match="powers are all zero"):
         Energy(CONSTANTS, 0.5).evaluate(sj.Network(fleet, [1.0], 2))

@@ -67,7 +67,7 @@ def test_plan_with_stations_is_read_back(tmp_path: Path) -> None:
         assert again.network == made.network
         assert again.objective == objective
         assert again.value == pytest.approx(made.value, rel=1e-12)
-    weighed = time_and_energy(SMALL, CONSTANTS, gradient_norm=0.5, energy_share=0.3)
+    weighed = time_and_energy(SMALL, CONSTANTS, squared_gradient_norm=0.5, energy_share=0.3)
     made = plan(SMALL, weighed, concurrency=3)
     made.write(tmp_path / "plan.toml")
     assert Plan.read(tmp_path / "plan.toml").objective == weighed
@@ -103,7 +103,9 @@ def test_groups_keep_links_and_powers() -> None:
 
 
 def test_time_energy_frontier_of_a_hundred_clients() -> None:
-    curve = energy_frontier(FIVE_TYPES, CONSTANTS, gradient_norm=0.5, server_rate=20.0, points=5)
+    curve = energy_frontier(
+        FIVE_TYPES, CONSTANTS, squared_gradient_norm=0.5, server_rate=20.0, points=5
+    )
     assert np.all(np.diff(curve.time) > 0)
     assert np.all(np.diff(curve.energy) < 0)
     tasks = [network.concurrency for network in curve.networks]

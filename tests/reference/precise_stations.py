@@ -111,10 +111,10 @@ def per_time(constants: sj.LearningConstants, *, learning_rate: float, rounds: i
     return value
 
 
-def time_to_accuracy(constants: sj.LearningConstants, *, gradient_norm: float) -> Value:
+def time_to_accuracy(constants: sj.LearningConstants, *, squared_gradient_norm: float) -> Value:
     def value(clients: Clients, p: list[mpf]) -> mpf:
         b, c, throughput = bound_and_throughput(clients, p, constants)
-        target = mpf(gradient_norm) / 8
+        target = mpf(squared_gradient_norm) / 8
         eta = target / (b + mp.sqrt(b * b + 3 * c * target))
         return constants.initial_gap / (eta * (target - eta * b - eta**2 * c)) / throughput
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser import CONTROLS, READABLE, browser, kept, needs_chromium
+from tests.browser import CONTROLS, READABLE, browser, kept, needs_chromium, new_page
 
 from sojourn.reproduce.pages import report_of
 
@@ -24,7 +24,7 @@ def report(reproduction: Path, run_folder: Path, pages: Path) -> Path:
 @pytest.fixture
 def opened(browser: Any, report: Path) -> Iterator[Any]:
     """The page at desktop width; fails on console errors and on any request but the file itself."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page = new_page(browser, viewport={"width": 1280, "height": 900}, color_scheme="light")
     complaints: list[str] = []
     requests: list[str] = []
     page.on("console", lambda m: complaints.append(m.text) if m.type != "log" else None)
@@ -140,7 +140,7 @@ CUT = """() => [...document.querySelectorAll('h1, p, .tiles div, .chip, .plot, .
 def test_nothing_is_cut_or_faint_at_any_size(
     browser: Any, request: Any, tmp_path: Path, which: str, width: int, scheme: str
 ) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    page = new_page(browser, viewport={"width": width, "height": 844}, color_scheme=scheme)
     complaints: list[str] = []
     page.on("console", lambda m: complaints.append(m.text) if m.type != "log" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -157,7 +157,7 @@ def test_nothing_is_cut_or_faint_at_any_size(
 
 
 def test_every_switch_of_a_plan_page_works(browser: Any, plan_page: Path) -> None:
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page = new_page(browser, viewport={"width": 1400, "height": 900})
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(plan_page.as_uri())
@@ -191,7 +191,7 @@ def test_every_switch_of_a_plan_page_works(browser: Any, plan_page: Path) -> Non
 
 
 def test_a_table_wider_than_a_phone_keeps_its_first_column(browser: Any, report: Path) -> None:
-    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page = new_page(browser, viewport={"width": 390, "height": 844})
     page.goto(report.as_uri())
     page.wait_for_selector("body[data-ready=true]")
     left = page.evaluate(
@@ -211,7 +211,7 @@ def test_a_table_wider_than_a_phone_keeps_its_first_column(browser: Any, report:
 def test_a_dark_page_is_printed_on_white_and_whole(
     browser: Any, request: Any, tmp_path: Path, which: str, theme: str | None
 ) -> None:
-    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="dark")
+    page = new_page(browser, viewport={"width": 1400, "height": 900}, color_scheme="dark")
     page.goto(request.getfixturevalue(which).as_uri())
     page.wait_for_selector("body[data-ready=true]")
     if theme:
@@ -240,7 +240,7 @@ def test_a_dark_page_is_printed_on_white_and_whole(
 
 
 def test_a_tuned_page_opens_with_its_answer(browser: Any, tuned_page: Path) -> None:
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page = new_page(browser, viewport={"width": 1400, "height": 900})
     page.goto(tuned_page.as_uri())
     page.wait_for_selector("body[data-ready=true]")
     assert page.locator("h1").inner_text() == "Use square-root at learning rate 0.1"

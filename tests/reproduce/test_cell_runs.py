@@ -10,6 +10,7 @@ from sojourn.comparison import Looks
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile
 from sojourn.history import History
+from sojourn.reproduce import pool
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.estimate import Prices, in_words
 from sojourn.reproduce.pool import histories, make_runs
@@ -165,6 +166,41 @@ def test_several_processes_find_what_one_finds(runner: CellRunner, tmp_path: Pat
     found, again = ran(several, cell), ran(several, cell)
     assert [h.test_loss.tolist() for h in found] == [h.test_loss.tolist() for h in alone]
     assert [h.test_loss.tolist() for h in again] == [h.test_loss.tolist() for h in found]
+
+
+def test_runs_of_one_problem_and_seed_are_made_together(
+    runner: CellRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundles: list[list[tuple[str, int]]] = []
+    real = pool.LocalEngine.run_work
+
+    def noted(self: pool.LocalEngine, work: list, advance: object) -> object:
+        bundles.extend([(one[0].strategies[0].name, one[1].seed) for one in b] for b in work)
+        return real(self, work, advance)
+
+    monkeypatch.setattr(pool.LocalEngine, "run_work", noted)
+    cells = [
+        TrainingCell("digits", "homogeneous", "rounds", law)
+        for law in ("exponential", "deterministic")
+    ]
+    make_runs(runner, {(cell, name): 2 for cell in cells for name in ("uniform", "balanced")})
+    for seed, bundle in enumerate(bundles):
+        assert sorted(bundle) == [("balanced", seed)] * 2 + [("uniform", seed)] * 2
+    assert len(bundles) == 2
+    bundles.clear()
+    make_runs(runner, {(cells[0], "uniform"): 3, (cells[0], "balanced"): 2})
+    assert bundles == [[("uniform", 2)]], "what is there is not made again"
+
+
+def test_images_are_averaged_down_where_the_size_says_so(runner: CellRunner) -> None:
+    size = dataclasses.replace(runner.settings.sizes["digits"], pixels=4)
+    settings = dataclasses.replace(runner.settings, sizes={"digits": size})
+    small = dataclasses.replace(runner, settings=settings)
+    cell = TrainingCell("digits", "homogeneous", "rounds")
+    experiment = small.experiment(cell, "uniform", 1)
+    assert experiment.data == "digits(4)"
+    assert build_problem(experiment, 0).test_set[0].shape[1:] == (1, 4, 4)
+    assert len(ran(small, cell, "uniform")) == 2
 
 
 def test_a_process_keeps_the_problem_it_used_last(runner: CellRunner) -> None:

@@ -182,7 +182,7 @@ def test_killed_and_resumed_it_makes_the_same_runs_and_comes_to_the_same_verdict
         nonlocal started
         for done in real(self, work, advance):
             started += 1
-            if started == 11:
+            if started == 5:
                 raise Killed
             yield done
 

@@ -1,13 +1,15 @@
 """Verdicts follow from statements, whatever a file claims."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from sojourn.cli.reproduce import STYLES
 from sojourn.errors import InvalidFile
-from sojourn.reproduce.verdict import Finding, Outcome, Statement
+from sojourn.figure import Figure, Series, Table, View
+from sojourn.reproduce.verdict import Compared, Finding, Outcome, Statement
 
 
 def finding(*outcomes: Outcome) -> Finding:
@@ -59,6 +61,24 @@ def test_an_invented_outcome_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"outcome": "reproduces"', '"outcome": "proved"'))
     with pytest.raises(InvalidFile, match="'proved' is no outcome"):
         Finding.read(tmp_path)
+
+
+def test_a_finding_has_one_line_per_curve_and_is_read_back(tmp_path: Path) -> None:
+    curve = Series("a", [0.0, 1.0, 2.0], [0.123456, 0.5, math.nan], low=[0.1] * 3, high=[0.6] * 3)
+    figure = Figure("f", "Title", "words", (View("rounds", "accuracy", (curve, curve)),))
+    table = Table(("strategy", "accuracy"), (("a", "50.0"), ("b", "49.0")), title="t")
+    compared = Compared("over b", "points", 1.0, -0.5, 2.5, 6)
+    told = Statement("says", "found", "reproduces", compared=(compared,), needs=7)
+    whole = Finding("3", "t", "s", "c", "quick", (told,), figures=(figure,), tables=(table,))
+    lines = whole.write(tmp_path).read_text(encoding="utf-8").splitlines()
+    assert sum("[0.0, 1.0, 2.0]" in line for line in lines) == 2
+    assert sum('"over b"' in line for line in lines) == 1
+    assert len(lines) < 60
+    again = Finding.read(tmp_path)
+    assert (again.statements, again.tables) == (whole.statements, whole.tables)
+    (series, _) = again.figures[0].views[0].series
+    assert series.y[:2].tolist() == [0.1235, 0.5]
+    assert math.isnan(series.y[2])
 
 
 def test_the_tally_counts() -> None:

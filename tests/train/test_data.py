@@ -267,3 +267,23 @@ def test_crops_and_flips_are_windows_of_the_padded_image():
     again = torch.Generator().manual_seed(3)
     torch.randn(200, 2, 6, 5, generator=again)
     assert torch.equal(CropAndFlip(fill, padding=2)(images, again), augmented)
+
+
+def test_images_averaged_down_keep_their_length_and_everything_else():
+    whole, small = load_dataset("digits"), load_dataset("digits(4)")
+    assert small.shape == (1, 4, 4)
+    assert (small.name, small.averaged, small.classes) == ("digits", 2, whole.classes)
+    assert torch.equal(small.train[1], whole.train[1])
+    blocks = whole.train[0].unfold(2, 2, 2).unfold(3, 2, 2)
+    torch.testing.assert_close(small.train[0], 2.0 * blocks.mean(dim=(4, 5)), rtol=1e-5, atol=1e-5)
+    assert small.black == pytest.approx([2.0 * value for value in whole.black])
+    flat = torch.ones(8, 8)
+    assert (2.0 * torch.ones(4, 4)).norm() == pytest.approx(float(flat.norm()))
+
+
+@pytest.mark.parametrize("text", ["digits(3)", "digits(8)", "digits(0)", "digits(x)"])
+def test_a_side_that_does_not_divide_is_refused(text):
+    with pytest.raises(InvalidInput, match="Choose among 1, 2, 4, or write digits"):
+        load_dataset(text)
+    with pytest.raises(UnknownName, match="did you mean 'cifar-10'"):
+        load_dataset("cifar10(8)")

@@ -18,13 +18,13 @@ from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.history import History
 from sojourn.network import ROUTINGS, Network
 from sojourn.rules import RULES, FedBuff
+from sojourn.summary import best_learning_rate, summarize_strategy
 from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.cells import Cell, run_cell
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import Experiment, experiment_from_table
 from sojourn.train.experiment.run import run_experiment
 from sojourn.train.experiment.strategy import file_name
-from sojourn.train.experiment.summary import best_learning_rate, summarize_strategy
 
 SMALL = {
     "fleet": "three-clusters",
@@ -136,10 +136,10 @@ def test_a_routing_may_be_given_client_by_client(tmp_path):
         ({"learning-rate": -0.1}, "must be positive and finite"),
         ({"learning-rate": [0.1, 0.1]}, "different numbers"),
         ({"learning-rate": []}, "different numbers"),
-        ({"learning-rate": [0.1, "x"]}, "must be positive and finite: 'x'"),
+        ({"learning-rate": [0.1, "x"]}, "must be positive and finite; it is 'x'"),
         ({"seeds": 0}, "'seeds' must be at least 1"),
         ({"seeds": [1, 1]}, "different numbers"),
-        ({"seeds": [-1]}, "whole number >= 0"),
+        ({"seeds": [-1]}, "seed must be a whole number of at least 0"),
         ({"targets": [80]}, "accuracies above 0 and up to 1; 80 is not"),
         ({"evaluate-every": 0}, "'evaluate-every' must be at least 1"),
         ({"strategies": None}, "nothing to compare"),

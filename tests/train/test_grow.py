@@ -12,8 +12,8 @@ from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.history import History
 from sojourn.tensorfile import read_tensors, write_tensors
 from sojourn.train import load_weights
-from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.cells import Cell, client_weights_of, run_cell, schedule_of
+from sojourn.train.experiment.build import build_problem, client_weights_of
+from sojourn.train.experiment.cells import Cell, run_cell, schedule_of
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.run import run_experiment
 from sojourn.train.replay.replay import replay

@@ -6,7 +6,14 @@ import pytest
 from sojourn.errors import InvalidInput
 from sojourn.rules import AsyncSGD, FedBuff, GeneralizedAsyncSGD
 from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.replay import Lockstep, replay, replay_together
+from sojourn.train.replay.replay import (
+    Abreast,
+    Lockstep,
+    prepared,
+    replay,
+    replay_abreast,
+    replay_together,
+)
 from tests.train.small import small_problem, small_schedule
 
 RATES = (0.01, 0.05, 0.2)
@@ -138,3 +145,56 @@ def test_rows_at_given_times_reach_the_horizon():
         schedule, problem, AsyncSGD(), learning_rate=0.1, seed=1, evaluate_every=1, batched=False
     )
     np.testing.assert_array_equal(history.test_loss, whole.test_loss[history.round])
+
+
+def abreast(problem, seeds=(1, 2, 3)):
+    """Runs along three schedules of different lengths, whose gradients can be computed together."""
+    schedules = [small_schedule(rounds=40 + 20 * k, seed=seed) for k, seed in enumerate(seeds)]
+    rules = AsyncSGD(), GeneralizedAsyncSGD(), AsyncSGD(debias=0.5)
+    return [
+        prepared(schedule, problem, rule, learning_rate=0.05, seed=3)
+        for schedule, rule in zip(schedules, rules, strict=True)
+    ]
+
+
+def test_runs_abreast_are_solo_runs_up_to_rounding():
+    problem = small_problem()
+    runs = abreast(problem)
+    heard = []
+    found = replay_abreast(runs, ["a", "b", "c"], advance=heard.append)
+    assert [history.strategy for history in found] == ["a", "b", "c"]
+    assert sum(heard) == 40 + 60 + 80
+    for run, history in zip(runs, found, strict=True):
+        solo = replay(run.schedule, problem, run.rule, learning_rate=0.05, seed=3, batched=False)
+        np.testing.assert_array_equal(history.round, solo.round)
+        np.testing.assert_array_equal(history.staleness, solo.staleness)
+        np.testing.assert_allclose(history.weights, solo.weights, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(history.test_loss, solo.test_loss, rtol=1e-4)
+
+
+def test_who_runs_abreast_changes_results_by_rounding_alone():
+    problem = small_problem()
+    three = replay_abreast(abreast(problem), "abc")
+    two = replay_abreast(abreast(problem)[1:], "bc")
+    for a, b in zip(three[1:], two, strict=True):
+        np.testing.assert_allclose(a.weights, b.weights, rtol=1e-4, atol=1e-5)
+
+
+def test_one_that_diverges_leaves_those_abreast_alone():
+    problem = small_problem()
+    runs = abreast(problem)
+    runs[0] = prepared(runs[0].schedule, problem, AsyncSGD(), learning_rate=1e30, seed=3)
+    wild, *others = replay_abreast(runs, "abc")
+    assert wild.diverged_at is not None
+    assert [history.diverged_at for history in others] == [None, None]
+    assert [int(history.round[-1]) for history in others] == [60, 80]
+
+
+def test_runs_abreast_must_share_problem_seed_and_work():
+    problem = small_problem()
+    first, other, _ = abreast(problem)
+    with pytest.raises(InvalidInput, match="must share problem"):
+        Abreast([first, *abreast(small_problem())])
+    another = prepared(other.schedule, problem, other.rule, learning_rate=0.05, seed=4)
+    with pytest.raises(InvalidInput, match="must share problem"):
+        Abreast([first, another])

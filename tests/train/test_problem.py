@@ -10,6 +10,7 @@ from scipy import stats
 from torch import nn
 
 from sojourn.errors import InvalidInput
+from sojourn.train.data.sets import CropAndFlip
 from sojourn.train.replay.passes import BLOCK, Batches
 from sojourn.train.replay.problem import Problem
 from tests.train.small import CLASSES, perceptron, small_problem
@@ -77,7 +78,7 @@ def test_local_steps_by_hand():
     first = start - 0.1 * problem.gradient(start, 1, 6, 4)
     pulled = problem.gradient(first, 1, 7, 4) + 0.5 * (first - start)
     expected = (first - 0.1 * pulled) - start
-    moved = problem.local_difference(start, 1, 3, 4, 2, 0.1, proximal=0.5)
+    _, moved = problem.loss_and_difference(start, 1, 3, 4, 2, 0.1, proximal=0.5)
     torch.testing.assert_close(moved, expected, rtol=1e-12, atol=0)
 
 
@@ -145,6 +146,20 @@ def test_augmentation_depends_on_the_task_alone():
     assert torch.equal(labels[1], problem.batch(1, 4, 5)[1])
     plain, _ = small_problem().batch(2, 0, 5)
     assert not torch.equal(plain, first)
+
+
+def test_augmentation_that_draws_first_changes_a_stack_as_it_changes_each_batch():
+    shape = (1, 4, 4)
+    model = perceptron(features=16)
+    crop = CropAndFlip((0.0,), padding=1)
+    problem = small_problem(model=model, shape=shape, augment=crop)
+    plainly = small_problem(model=model, shape=shape, augment=lambda x, g: crop(x, g))
+    tasks = [(2, 0), (1, 4), (2, 0), (3, 33)]
+    for one in (problem, problem, plainly):
+        stacked, _ = one.stacked_batches(tasks, 5)
+        for x, (client, number) in zip(stacked, tasks, strict=True):
+            assert torch.equal(x, plainly.batch(client, number, 5)[0])
+    assert not torch.equal(stacked[0], small_problem(shape=shape, model=model).batch(2, 0, 5)[0])
 
 
 def test_parameters_that_need_no_gradient_stay():

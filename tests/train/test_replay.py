@@ -96,34 +96,26 @@ def test_an_average_of_versions_is_evaluated_and_delivered_but_not_sent():
         assert history.test_loss[row] == pytest.approx(problem.evaluate(mean)[0], rel=1e-10)
 
 
-def test_versions_are_kept_no_longer_than_tasks_in_flight_need_them(monkeypatch):
-    schedule = small_schedule(concurrency=7, rounds=300)
+def test_versions_are_kept_no_longer_than_tasks_in_flight_need_them():
     alive = []
-    apply = GeneralizedAsyncSGD.apply
-    positions = []
 
-    beginning = Replay.beginning
+    class Counting(GeneralizedAsyncSGD):
+        def take(self, *given):
+            alive.append(len(position.live))
+            return super().take(*given)
 
-    def remember(self, batched):
-        positions.append(beginning(self, batched))
-        return positions[-1]
-
-    def count(self, *args, **kwargs):
-        alive.append(len(positions[0].live))
-        return apply(self, *args, **kwargs)
-
-    monkeypatch.setattr(Replay, "beginning", remember)
-    monkeypatch.setattr(GeneralizedAsyncSGD, "apply", count)
-    replay(
-        schedule,
+    run = Replay(
+        small_schedule(concurrency=7, rounds=300),
         small_problem(),
-        GeneralizedAsyncSGD(),
+        Counting(),
         learning_rate=0.01,
         seed=1,
-        batched=False,
     )
+    position = run.beginning(False)
+    run.run(position, None, None)
+    assert len(alive) == 300
     assert max(alive) <= 7
-    assert positions[0].live == {}
+    assert position.live == {}
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sojourn.comparison import told_apart
+from sojourn.comparison import Looks, told_apart
 from sojourn.history import History
 from sojourn.tuning.criteria import Criterion, crossing
 from sojourn.tuning.heats import Race, Rung
@@ -15,7 +15,9 @@ from sojourn.tuning.race import (
     Candidate,
     at_edge,
     below,
+    beside,
     expected_cost,
+    opening,
     ranking,
     survivors,
 )
@@ -76,7 +78,7 @@ def test_baselines_keep_more_rates_so_that_they_are_tuned_as_well():
 
 
 def test_of_rates_that_tie_the_smallest_is_picked():
-    rung = Rung(1.0, {Candidate(0, 0.1): 1.015, Candidate(0, 0.2): 1.0, Candidate(1, 0.1): 1.01})
+    rung = Rung(1.0, {Candidate(0, 0.1): 1.008, Candidate(0, 0.2): 1.0, Candidate(1, 0.1): 1.005})
     race = Race([rung], {0: (0.1, 0.2), 1: (0.1,)})
     assert race.podium() == [Candidate(1, 0.1), Candidate(0, 0.1)]
     rung.scores[Candidate(0, 0.1)] = 1.03
@@ -145,7 +147,24 @@ def test_half_of_the_places_go_to_those_that_are_heading_for_the_best():
 def test_rates_are_extended_beyond_the_edge_where_the_best_lies():
     scores = {Candidate(0, 0.1): 1.0, Candidate(0, 0.2): 2.0, Candidate(1, 0.1): math.inf}
     assert at_edge(scores, {0: (0.1, 0.2), 1: (0.1,)}) == {0: "below", 1: "below"}
-    assert extended((0.1, 0.2), "below") == (0.05, 0.025)
+    assert extended((0.1, 0.2), "below") == (0.05, 0.1, 0.2)
+
+
+def test_every_other_rate_opens_and_those_beside_the_best_follow():
+    """The valley is found where it lies: at both ends, in the middle, and below what diverged."""
+    rates = {0: tuple(0.1 * 2**k for k in range(8))}
+    for best in range(8):
+        scores = {}
+        added = opening(rates)
+        while added:
+            scores |= {c: abs(math.log2(c.learning_rate / rates[0][best])) for c in added}
+            added = beside(scores, rates)
+        assert ranking(scores)[0].learning_rate == rates[0][best]
+        assert len(scores) <= 6
+    diverged = dict.fromkeys(opening(rates), math.inf)
+    assert beside(diverged, rates) == [Candidate(0, 0.1)]
+    few = {0: (0.1, 0.2, 0.4)}
+    assert [c.learning_rate for c in opening(few)] == [0.1, 0.2, 0.4]
 
 
 @pytest.mark.parametrize("strategies", [13, 16])
@@ -171,9 +190,10 @@ def test_time_to_a_target_lies_between_rows_and_what_lacks_it_ranks_behind():
     assert 8.0 < near < far
 
 
-def test_equal_candidates_are_told_apart_in_at_most_five_percent_of_trials():
+@pytest.mark.parametrize("looks", [4, Looks((3, 4, 5, 6))])
+def test_equal_candidates_are_told_apart_in_at_most_five_percent_of_trials(looks):
     random = np.random.default_rng(5)
-    looks, wrong, trials = 4, 0, 1000
+    wrong, trials = 0, 1000
     for _ in range(trials):
         a, b = random.normal(0, 1, (2, 6))
         common = random.normal(0, 3, 6)
@@ -182,6 +202,12 @@ def test_equal_candidates_are_told_apart_in_at_most_five_percent_of_trials():
             for n in range(3, 7)
         )
     assert wrong <= 0.05 * trials + 2 * math.sqrt(0.05 * 0.95 * trials)
+
+
+def test_planned_looks_tell_what_as_many_tests_at_a_share_do_not():
+    better, worse = [1.0] * 5, [1.12, 1.6, 1.24, 1.504, 1.336]
+    assert told_apart(better, worse, 4) is None
+    assert told_apart(better, worse, Looks((3, 4, 5, 6))) == pytest.approx(-0.36)
 
 
 def test_a_run_that_never_gets_there_counts_against_it():

@@ -1,7 +1,10 @@
 """Tuning end to end: same seed same answer, the test set unread, kills, budgets, bad input."""
 
+import contextlib
+import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,11 +55,24 @@ time = 60
 """
 
 
+def write_inputs(folder):
+    (folder / "blobs.py").write_text(PROBLEM)
+    (folder / "fleet.csv").write_text("service_rate,count\n0.1,3\n1,3\n")
+    (folder / "blobs.toml").write_text(EXPERIMENT)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """One tuning in a folder ``whole``, which several tests look at or copy."""
+    folder = tmp_path_factory.mktemp("tuned")
+    write_inputs(folder)
+    with contextlib.chdir(folder):
+        return dataclasses.replace(tune("blobs.toml", "whole"), folder=folder / "whole")
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    (tmp_path / "blobs.py").write_text(PROBLEM)
-    (tmp_path / "fleet.csv").write_text("service_rate,count\n0.1,3\n1,3\n")
-    (tmp_path / "blobs.toml").write_text(EXPERIMENT)
+    write_inputs(tmp_path)
     monkeypatch.chdir(tmp_path)
     for name in [name for name in sys.modules if name == "blobs"]:
         monkeypatch.delitem(sys.modules, name)
@@ -70,10 +86,9 @@ def answer(out):
     return table
 
 
-def test_same_seed_same_answer_and_a_plan_that_can_be_trained(folder):
+def test_same_seed_same_answer_and_a_plan_that_can_be_trained(folder, tuned):
     first = tune("blobs.toml", "a")
-    tune("blobs.toml", "b")
-    assert answer("a") == answer("b")
+    assert answer("a") == answer(tuned.folder)
     assert first.pick.name == answer("a")["pick"]
     assert first.race.gradients < 0.4 * 52 * len(first.race.rates) * 400
     plan = Plan.read("a/plan.toml")
@@ -90,14 +105,13 @@ def test_same_seed_same_answer_and_a_plan_that_can_be_trained(folder):
     assert again.learning_rates == (plan.learning_rate,)
 
 
-def test_the_race_does_not_read_the_test_set(folder):
+def test_the_race_does_not_read_the_test_set(folder, tuned):
     """With every test label wrong the race is the same to the last digit; only scores differ."""
     (folder / "down.toml").write_text(EXPERIMENT.replace("blobs:make", "blobs:upside_down"))
-    tune("blobs.toml", "up")
     tune("down.toml", "down")
-    up, down = (json.loads(Path(f"{name}/race.json").read_text()) for name in ("up", "down"))
+    up, down = (json.loads((out / "race.json").read_text()) for out in (tuned.folder, Path("down")))
     assert up["rungs"] == down["rungs"]
-    assert answer("up")["confirmed"] != answer("down")["confirmed"]
+    assert answer(tuned.folder)["confirmed"] != answer("down")["confirmed"]
 
 
 def test_pilots_weigh_clients_as_the_experiment_says(folder):
@@ -128,8 +142,7 @@ def test_pilots_of_different_policies_meet_the_same_service_times(folder):
     assert all(strategy.scenario.paired for strategy in setting.experiment.strategies)
 
 
-def test_killed_at_random_moments_and_resumed_it_gives_the_same_answer(folder):
-    tune("blobs.toml", "whole")
+def test_killed_at_random_moments_and_resumed_it_gives_the_same_answer(folder, tuned):
     code = "import sojourn as sj; sj.tune('blobs.toml', 'killed')"
     for pause in (2.0, 3.0, 4.5):
         child = subprocess.Popen(
@@ -142,11 +155,11 @@ def test_killed_at_random_moments_and_resumed_it_gives_the_same_answer(folder):
         child.send_signal(signal.SIGKILL)
         child.wait()
     tune("blobs.toml", "killed")
-    assert answer("killed") == answer("whole")
+    assert answer("killed") == answer(tuned.folder)
 
 
-def test_a_finished_rung_is_not_run_again(folder, monkeypatch):
-    tune("blobs.toml", "out")
+def test_a_finished_rung_is_not_run_again(folder, tuned, monkeypatch):
+    shutil.copytree(tuned.folder, "out")
     ran = []
     monkeypatch.setattr(heats, "advance", lambda *work: ran.append(work))
     tune("blobs.toml", "out")

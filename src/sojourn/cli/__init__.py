@@ -3,11 +3,13 @@
 import inspect
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
 import typer
 
 from sojourn.errors import EXTRAS, MissingExtra, SojournError
+from sojourn.progress import never_silent
 from sojourn.version import __version__
 
 app = typer.Typer(
@@ -73,6 +75,7 @@ __all__ = [
     "watch",
 ]
 
+SERVING = {"explore", "watch", "deploy"}
 PANELS = {
     "Decide": ("explore", "analyze", "plan", "simulate", "fleet"),
     "Train and measure": ("demo", "tune", "train", "calibrate", "reproduce"),
@@ -105,7 +108,8 @@ _arrange()
 def main() -> None:
     """Run the command; a user's mistake is one sentence on standard error and exit code 2."""
     try:
-        app()
+        with _heard_of():
+            app()
     except SojournError as error:
         _refuse(error)
     except BrokenPipeError:
@@ -120,6 +124,13 @@ def main() -> None:
         if package not in EXTRAS:
             raise
         _refuse(MissingExtra(package, extra=EXTRAS[package]))
+
+
+def _heard_of() -> AbstractContextManager[None]:
+    """Signs of life of every command but those that serve until they are told to end."""
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
+    computes = command in {name for names in PANELS.values() for name in names} - SERVING
+    return never_silent(f"{command}: at work") if computes else nullcontext()
 
 
 def _in_words(error: OSError) -> str:

@@ -10,7 +10,12 @@ from rich.table import Table
 
 from sojourn.bounds import max_learning_rate
 from sojourn.cli import app
-from sojourn.cli.inputs import printed, say_next, screen
+from sojourn.cli.inputs import (
+    DataDirOption,
+    printed,
+    say_next,
+    screen,
+)
 from sojourn.estimate import plus_minus
 
 if TYPE_CHECKING:
@@ -25,9 +30,7 @@ def calibrate(
     ],
     out: Annotated[Path, typer.Option(help="File for the constants.")] = Path("constants.toml"),
     seed: Annotated[int, typer.Option(help="Seed of partition, weights and batches.")] = 0,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where data sets are sought before $SOJOURN_DATA.")
-    ] = None,
+    data_dir: DataDirOption = None,
 ) -> None:
     """Measure smoothness, noise and heterogeneity on your problem, for `sojourn plan`.
 
@@ -37,8 +40,8 @@ def calibrate(
 
     from sojourn.files import replacing
     from sojourn.provenance import provenance
-    from sojourn.train.experiment.build import build_problem
-    from sojourn.train.experiment.cells import calibration_of, threads_for, using_threads
+    from sojourn.train.experiment.build import build_problem, calibration_of
+    from sojourn.train.experiment.cells import threads_for, using_threads
     from sojourn.train.experiment.experiment import Experiment
 
     asked = Experiment.read(experiment)

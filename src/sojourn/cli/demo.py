@@ -6,7 +6,10 @@ from typing import Annotated
 import typer
 
 from sojourn.cli import app
-from sojourn.cli.inputs import say_next
+from sojourn.cli.inputs import (
+    JobsOption,
+    say_next,
+)
 from sojourn.errors import MissingExtra
 from sojourn.resources import check_jobs
 
@@ -14,7 +17,7 @@ from sojourn.resources import check_jobs
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything that is made.")] = Path("demo"),
-    jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
+    jobs: JobsOption = 2,
 ) -> None:
     """Find the strategy that wins on a built-in fleet and embedded digits, and show it, in minutes.
 

@@ -123,3 +123,12 @@ OpenOption = Annotated[bool, typer.Option("--open/--no-open", help="Open the pag
 PortOption = Annotated[
     int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1; 0 takes a free port.")
 ]
+
+JobsOption = Annotated[int, typer.Option(help="Processes on this machine.")]
+EngineOption = Annotated[str, typer.Option(help="local, or dask.")]
+SchedulerOption = Annotated[
+    str | None, typer.Option(help="Address of the Dask scheduler, such as tcp://host:8786.")
+]
+DataDirOption = Annotated[
+    Path | None, typer.Option(help="Where data sets are sought before $SOJOURN_DATA.")
+]

@@ -1,7 +1,7 @@
 """``sojourn plan``: the best routing, concurrency and learning rate for a fleet, and why."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,9 +24,11 @@ from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput, MissingExtra, UnknownName
 from sojourn.extensions import is_extension
 from sojourn.inputs import read_constants, read_fleet, read_routing
+from sojourn.network import Fleet
 from sojourn.optimize import (
     OBJECTIVES,
     Energy,
+    Grouping,
     Objective,
     PerRound,
     PerTime,
@@ -40,8 +42,10 @@ from sojourn.optimize import (
 from sojourn.planning import Plan, frontier, plan as make_plan, time_and_energy
 from sojourn.progress import steps
 from sojourn.provenance import provenance
+from sojourn.types import FloatArray
 
-DEFAULT_GRADIENT_NORM = 0.5
+DEFAULT_TARGET = 0.5
+"""The mean squared gradient norm to reach, where nothing is said of it."""
 MOST_TRACED = 200
 """Classes beyond which the frontier is drawn for a grouped fleet."""
 MOST_LINES = 10**7
@@ -51,9 +55,9 @@ FIGURES = (".png", ".pdf", ".svg")
 NEEDED = {"time": "how long you can train", "rounds": "how many updates you will make"}
 """Options without a default, of the objectives that take them."""
 TAKES: dict[str, dict[str, Any]] = {
-    "time-to-accuracy": {"gradient-norm": DEFAULT_GRADIENT_NORM, "guaranteed": False},
-    "energy": {"gradient-norm": DEFAULT_GRADIENT_NORM, "server-power": 0.0},
-    "time-and-energy": {"gradient-norm": DEFAULT_GRADIENT_NORM, "server-power": 0.0, "rho": 0.5},
+    "time-to-accuracy": {"squared-gradient-norm": DEFAULT_TARGET, "guaranteed": False},
+    "energy": {"squared-gradient-norm": DEFAULT_TARGET, "server-power": 0.0},
+    "time-and-energy": {"squared-gradient-norm": DEFAULT_TARGET, "server-power": 0.0, "rho": 0.5},
     "time-budget": {"time": None},
     "per-time": {"rounds": None},
     "per-round": {"rounds": None},
@@ -70,13 +74,13 @@ def plan(
         str | None,
         typer.Option(
             help="noise-rate, throughput (needs --concurrency), or with --constants: "
-            "time-to-accuracy (--gradient-norm), time-budget (needs --time), per-time (H) or "
+            "time-to-accuracy (--squared-gradient-norm), time-budget (needs --time), per-time (H) or "
             "per-round (G) (need --rounds), energy or time-and-energy (--rho) for a fleet with "
             "powers; or yours as module:Class.",
             show_default="noise-rate; with constants time-to-accuracy",
         ),
     ] = None,
-    gradient_norm: Annotated[
+    squared_gradient_norm: Annotated[
         float | None,
         typer.Option(help="Target for the mean squared gradient norm.", show_default="0.5"),
     ] = None,
@@ -153,10 +157,10 @@ def plan(
     console = screen()
     known = None if constants is None else read_constants(constants)
     if objective is None:
-        learns = known is not None or gradient_norm is not None or guaranteed
+        learns = known is not None or squared_gradient_norm is not None or guaranteed
         objective = "time-to-accuracy" if learns else "noise-rate"
     options = {
-        "gradient-norm": gradient_norm,
+        "squared-gradient-norm": squared_gradient_norm,
         "guaranteed": guaranteed or None,
         "time": time,
         "rounds": rounds,
@@ -166,52 +170,20 @@ def plan(
     asked = {option: value for option, value in options.items() if value is not None}
     wanted = _with_form(_objective(objective, known, asked), bound, buffer)
     original = read_fleet(fleet)
-    if out is not None and out.suffix == ".csv":
-        if clients is not None:
-            raise InvalidInput(f"{out} and {clients}: both are tables of clients, give one")
-        out, clients = None, out
+    files = _Files.asked(out, clients, figure, page, original)
     if sort is not None:
         in_order([], sort, SORTED_BY)
-    if clients is not None and original.size > MOST_LINES:
-        raise InvalidInput(
-            f"--clients writes one line per client, for up to {MOST_LINES} clients; the fleet has "
-            f"{original.size}. Leave it out: --out writes one line per class."
-        )
-    if figure is not None and figure.suffix not in FIGURES:
-        raise InvalidInput(f"{figure}: a figure ends in {', '.join(FIGURES)}")
-    if page is not None and page.suffix != ".html":
-        raise InvalidInput(f"{page}: a page ends in .html")
     grouping = None if group is None else group_clients(original, tolerance=group)
     planned = original if grouping is None else grouping.fleet
-    with steps("planning") as step:
-        if isinstance(wanted, TimeAndEnergy):
-            wanted = time_and_energy(
-                planned,
-                wanted.constants,
-                gradient_norm=wanted.gradient_norm,
-                energy_share=wanted.energy_share,
-                server_power=wanted.server_power,
-                form=wanted.form,
-                concurrency=concurrency,
-                server_rate=server_rate,
-                progress=step,
-            )
-        p = None if routing is None else read_routing(routing, planned)
-        if buffer == BEST:
-            rated = wanted if learning_rate is None else wanted.with_learning_rate(learning_rate)
-            given: dict[str, Any] = {"concurrency": concurrency, "routing": p}
-            wanted = optimize_buffer(
-                planned, rated, server_rate=server_rate, progress=step, **given
-            ).objective
-        best = make_plan(
-            planned,
-            wanted,
-            concurrency=concurrency,
-            learning_rate=learning_rate,
-            routing=p,
-            server_rate=server_rate,
-            progress=step,
-        )
+    best = _planned(
+        planned,
+        wanted,
+        best_buffer=buffer == BEST,
+        concurrency=concurrency,
+        learning_rate=learning_rate,
+        routing=None if routing is None else read_routing(routing, planned),
+        server_rate=server_rate,
+    )
     interrupted = best.provenance["inputs"].get("interrupted")
     best = replace(
         best,
@@ -225,17 +197,7 @@ def plan(
             interrupted=interrupted,
         ),
     )
-    if out is not None:
-        best.write(out)
-    if clients is not None:
-        by_client = best.client_routing
-        if grouping is not None:
-            by_client = grouping.to_original(by_client)
-        write_clients(original, {"routing": by_client}, clients, one_by_one=True)
-    if figure is not None:
-        _draw_frontier(best, figure)
-    if page is not None:
-        _write_page(best, page, now)
+    files.write(best, original, grouping, now)
     if as_json:
         typer.echo(json.dumps(as_table(best, sort), indent=2))
         return
@@ -244,13 +206,99 @@ def plan(
     if interrupted:
         console.print("[yellow]Interrupted:[/yellow] this is the best plan until then.")
     show(best, console, sort)
-    for path in (out, clients, figure, page):
-        if path is not None:
-            console.print(f"written: {escape(str(path))}")
-    if out is not None and out.suffix == ".toml":
-        say_next("simulate", out, note="checks the theory; sojourn tune measures who trains best")
+    for path in files.written:
+        console.print(f"written: {escape(str(path))}")
+    if files.plan is not None and files.plan.suffix == ".toml":
+        note = "checks the theory; sojourn tune measures who trains best"
+        say_next("simulate", files.plan, note=note)
     else:
         say_next("explore", fleet, note="see it move; --out plan.toml keeps this plan")
+
+
+def _planned(
+    fleet: Fleet,
+    objective: Objective,
+    *,
+    best_buffer: bool,
+    concurrency: int | None,
+    learning_rate: float | None,
+    routing: FloatArray | None,
+    server_rate: float | None,
+) -> Plan:
+    """The plan; first what the objective itself leaves open: the scales of time and energy, a buffer."""
+    given: dict[str, Any] = {"concurrency": concurrency, "server_rate": server_rate}
+    with steps("planning") as step:
+        if isinstance(objective, TimeAndEnergy):
+            objective = time_and_energy(
+                fleet,
+                objective.constants,
+                squared_gradient_norm=objective.squared_gradient_norm,
+                energy_share=objective.energy_share,
+                server_power=objective.server_power,
+                form=objective.form,
+                progress=step,
+                **given,
+            )
+        given |= {"routing": routing, "progress": step}
+        if best_buffer:
+            rated = (
+                objective if learning_rate is None else objective.with_learning_rate(learning_rate)
+            )
+            objective = optimize_buffer(fleet, rated, **given).objective
+        return make_plan(fleet, objective, learning_rate=learning_rate, **given)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What is written: the plan, every client's probability, the frontier's figure, a page."""
+
+    plan: Path | None
+    clients: Path | None
+    figure: Path | None
+    page: Path | None
+
+    @classmethod
+    def asked(
+        cls,
+        out: Path | None,
+        clients: Path | None,
+        figure: Path | None,
+        page: Path | None,
+        fleet: Fleet,
+    ) -> "_Files":
+        """Those that can be written, or ``InvalidInput`` before anything is computed."""
+        if out is not None and out.suffix == ".csv":
+            if clients is not None:
+                raise InvalidInput(f"{out} and {clients}: both are tables of clients, give one")
+            out, clients = None, out
+        if clients is not None and fleet.size > MOST_LINES:
+            raise InvalidInput(
+                f"--clients writes one line per client, for up to {MOST_LINES} clients; the fleet has "
+                f"{fleet.size}. Leave it out: --out writes one line per class."
+            )
+        if figure is not None and figure.suffix not in FIGURES:
+            raise InvalidInput(f"{figure}: a figure ends in {', '.join(FIGURES)}")
+        if page is not None and page.suffix != ".html":
+            raise InvalidInput(f"{page}: a page ends in .html")
+        return cls(out, clients, figure, page)
+
+    @property
+    def written(self) -> list[Path]:
+        """All of them that were asked for."""
+        return [path for path in (self.plan, self.clients, self.figure, self.page) if path]
+
+    def write(self, plan: Plan, fleet: Fleet, grouping: Grouping | None, now: str) -> None:
+        """Write them; ``fleet`` is the one that was asked about, before clients were grouped."""
+        if self.plan is not None:
+            plan.write(self.plan)
+        if self.clients is not None:
+            routing = plan.client_routing
+            by_client = routing if grouping is None else grouping.to_original(routing)
+            write_clients(fleet, {"routing": by_client}, self.clients, one_by_one=True)
+        if self.figure is not None:
+            _draw_frontier(plan, self.figure)
+        if self.page is not None:
+            _write_page(plan, self.page, now)
 
 
 def _with_form(objective: Objective, bound: str, buffer: str) -> Objective:

@@ -7,7 +7,12 @@ import typer
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import say_next, screen
+from sojourn.cli.inputs import (
+    DataDirOption,
+    JobsOption,
+    say_next,
+    screen,
+)
 from sojourn.errors import MissingExtra
 from sojourn.progress import shown
 from sojourn.resources import check_jobs
@@ -44,10 +49,8 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results.", show_default="runs/paper-SCALE")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where data sets are sought before $SOJOURN_DATA.")
-    ] = None,
+    jobs: JobsOption = 2,
+    data_dir: DataDirOption = None,
     listed: Annotated[
         bool, typer.Option("--list", help="List the claims and where the paper makes them.")
     ] = False,

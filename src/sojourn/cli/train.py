@@ -11,7 +11,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import print_table, printed, say_next, screen
+from sojourn.cli.inputs import (
+    DataDirOption,
+    EngineOption,
+    JobsOption,
+    SchedulerOption,
+    print_table,
+    printed,
+    say_next,
+    screen,
+)
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.measure import ACCURACY, Measure
@@ -43,14 +52,10 @@ def train(
             "learning rates and targets that have come since.",
         ),
     ] = False,
-    jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
-    engine: Annotated[str, typer.Option(help="local, or dask.")] = "local",
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of the Dask scheduler, such as tcp://host:8786.")
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where data sets are sought before $SOJOURN_DATA.")
-    ] = None,
+    jobs: JobsOption = 1,
+    engine: EngineOption = "local",
+    scheduler: SchedulerOption = None,
+    data_dir: DataDirOption = None,
     partition_figure: Annotated[
         Path | None,
         typer.Option(help="Only draw who holds what under the first seed, as .png or .svg."),

@@ -9,7 +9,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from sojourn.cli import app
-from sojourn.cli.inputs import CHOSEN, say_next, screen
+from sojourn.cli.inputs import (
+    CHOSEN,
+    DataDirOption,
+    EngineOption,
+    JobsOption,
+    SchedulerOption,
+    say_next,
+    screen,
+)
 from sojourn.progress import shown
 
 if TYPE_CHECKING:
@@ -49,14 +57,10 @@ def tune(
         int | None, typer.Option(help="How long runs last, in rounds, instead of the file's.")
     ] = None,
     budget: Annotated[str, typer.Option(help="How long tuning may take: 90s, 10m, 2h.")] = "10m",
-    jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
-    engine: Annotated[str, typer.Option(help="local, or dask.")] = "local",
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of the Dask scheduler, such as tcp://host:8786.")
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where data sets are sought before $SOJOURN_DATA.")
-    ] = None,
+    jobs: JobsOption = 1,
+    engine: EngineOption = "local",
+    scheduler: SchedulerOption = None,
+    data_dir: DataDirOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Choose policy, rule and learning rate on pilot runs, and confirm the choice on fresh seeds.

@@ -29,7 +29,8 @@ class Client:
 
     ``queue`` holds tasks routed to it and not yet sent; ``out`` the numbers of the tasks sent and
     not answered, oldest first, *including* those since taken away from it: it is still working on
-    them, and may answer late. The oldest has been running since ``started``.
+    them, and may answer late; ``taken`` holds the round that each of those is about. The oldest has
+    been running since ``started``.
 
     *away* clients never joined or have left; *overdue* ones missed a deadline and come back when
     they answer anything; those *aside* failed too often in a row and are asked again later;
@@ -42,6 +43,7 @@ class Client:
     status: Status = "away"
     queue: deque[Task] = field(default_factory=deque)
     out: deque[int] = field(default_factory=deque)
+    taken: dict[int, int] = field(default_factory=dict)
     started: float | None = None
     ordinal: int = 0
     failures: int = 0
@@ -70,6 +72,7 @@ class Client:
         in_order = bool(self.out) and self.out[0] == number
         seconds = self.running(now) if in_order and self.started is not None else None
         self.out.remove(number)
+        self.taken.pop(number, None)
         if in_order:
             self.started = now if self.out else None
         return seconds
@@ -86,6 +89,7 @@ class Client:
         """Whatever was sent will not be answered; the numbers of those tasks, oldest first."""
         numbers = list(self.out)
         self.out.clear()
+        self.taken.clear()
         self.started = None
         return numbers
 

@@ -27,7 +27,7 @@ from sojourn.deploy.quarantine import Quarantine
 from sojourn.deploy.replanning import Replan, Replanning
 from sojourn.deploy.routing import Router
 from sojourn.deploy.screening import Chain, Norm, Screen, Verdict
-from sojourn.deploy.screening.base import Gradient
+from sojourn.deploy.screening.base import Gradient, unusable
 from sojourn.deploy.tasks import Actions, Counts, Drop, Task, Use
 from sojourn.deploy.versions import Versions
 from sojourn.dispatch import Policy, as_policy
@@ -157,10 +157,10 @@ class Dispatcher(Membership):
         actions = Actions()
         task = self.tasks.get(number)
         if task is None or (client is not None and task.client != client):
-            return self._stray(number, client, now, actions)
+            return self._stray(number, client, update, now, actions)
         sender = self.clients[task.client]
         if number not in sender.out:
-            return self._stray(number, client, now, actions)
+            return self._stray(number, client, update, now, actions)
         seconds = self._answered(sender, number, now, actions)
         verdict = self._judge(task, update, claimed)
         sent = self.versions[task.version]
@@ -169,8 +169,8 @@ class Dispatcher(Membership):
             self.counts.refused += 1
             detail = f"update of task {number} refused: {verdict.reason}"
             self._say(actions, "refused", sender, detail)
-            if verdict.blame:
-                sender.refused += 1
+            sender.refused += verdict.blame
+            if verdict.blame or verdict.idle:
                 self._failure(sender, now, actions)
         else:
             self._use(task, sent, verdict, seconds, actions)
@@ -289,9 +289,15 @@ class Dispatcher(Membership):
 
     def _judge(self, task: Task, update: object, claimed: int | None) -> Verdict:
         if claimed is not None and claimed != task.number:
-            reason = f"it answers task {task.number} and names task {claimed}"
-            return Verdict("refuse", reason=reason)
-        verdict = self.screen.judge(
+            why: str | None = f"it answers task {task.number} and names task {claimed}"
+        else:
+            why = unusable(update, self.state.weights)
+        if why is not None or not isinstance(update, np.ndarray):
+            return Verdict("refuse", reason=why or "")
+        self.agreement.observe(task.client, update, task.dispatched)
+        if self._points_away(self.clients[task.client]) is not None:
+            return Verdict("hold", reason="its client points away from the others")
+        return self.screen.judge(
             update,
             client=task.client,
             weights=self.state.weights,
@@ -300,9 +306,6 @@ class Dispatcher(Membership):
             earned=self.counts.completed * task.probability / task.divisor,
             descends=self.rule.sends == "gradient",
         )
-        if isinstance(update, np.ndarray) and (verdict.outcome != "refuse" or not verdict.blame):
-            self.agreement.observe(task.client, update)
-        return verdict
 
     def _use(
         self, task: Task, sent: Vector, verdict: Verdict, seconds: float | None, actions: Actions
@@ -344,7 +347,9 @@ class Dispatcher(Membership):
         )
         return used
 
-    def _stray(self, number: int, client: int | None, now: float, actions: Actions) -> Actions:
+    def _stray(
+        self, number: int, client: int | None, update: object, now: float, actions: Actions
+    ) -> Actions:
         sender = None if client is None else self.clients[client]
         if number in self.tasks or not 0 <= number < self.counts.routed:
             self.counts.unknown += 1
@@ -354,7 +359,12 @@ class Dispatcher(Membership):
         self.counts.late += 1
         self._say(actions, "late", sender, f"late or second reply to task {number} dropped")
         if sender is not None and number in sender.out:
+            about, model = sender.taken.get(number), self.state.weights
+            usable = isinstance(update, np.ndarray) and unusable(update, model) is None
+            if usable and about is not None:
+                self.agreement.observe(sender.number, np.asarray(update), about)
             self._answered(sender, number, now, actions)
+            self._quarantine_if_due(sender, now, actions)
             self._replan_if_due(now, actions)
             if sender.status == "overdue":
                 self._revive(sender, "returned", now, actions)

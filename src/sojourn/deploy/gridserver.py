@@ -32,6 +32,8 @@ FIRST_WAIT_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 300.0
 PULL_BYTES = 256_000_000
 CAREFUL_SECONDS = 600.0
+SETTLED = {"alive": "who is alive elsewhere", "quarantined": "who is in quarantine elsewhere"}
+"""Clients whose node is not exchanged for another that claims to be theirs."""
 TRANSPORTS = ("grpc", "httpcore", "httpx", "requests")
 """Libraries whose errors say that the SuperLink cannot be reached; those are no client's fault."""
 
@@ -56,8 +58,9 @@ class GridServer:
     """Runs a dispatcher on a grid until enough updates were applied.
 
     Flower's nodes have numbers of their own, new at every start; each is asked which client it is.
-    A node that claims to be a client whose own node is alive is not believed until that one is
-    gone: it may be the same client, killed and started again faster than its death was noticed.
+    It stays that client for as long as it is there. A node that claims to be a client whose own node
+    is alive is not believed until that one is gone or does not answer: it may be the same client,
+    killed and started again faster than its death was noticed.
     """
 
     def __init__(
@@ -204,7 +207,7 @@ class GridServer:
             self._forget(node, now)
         self._follow_operator(now)
         for node, client in list(self._claims.items()):
-            if not self.dispatcher.clients[client].alive:
+            if self.dispatcher.clients[client].status not in SETTLED:
                 del self._claims[node]
                 self._introduced(node, client, now)
 
@@ -291,17 +294,24 @@ class GridServer:
             self.journal.event(Event("refused", None, detail), now)
             return
         member = self.dispatcher.clients[client]
-        current = self._node_of.get(client)
+        before, current = self._client_of.get(node), self._node_of.get(client)
         if current == node:
             self._do(self.dispatcher.answered(client, now=now))
             return
-        if current is not None and member.alive:
-            detail = f"node {node} claims to be {member.name}, who is alive elsewhere"
+        if before is not None:
+            detail = (
+                f"{self._name(node)}: claims to be {member.name} now, and gets no tasks as that"
+            )
+            self.journal.event(Event("refused", before, detail), now)
+            return
+        if current is not None and member.status in SETTLED:
+            detail = f"node {node} claims to be {member.name}, {SETTLED[member.status]}"
             self.journal.event(Event("refused", client, detail), now)
             self._claims[node] = client
             return
         if current is not None:
             self._drop_messages(current)
+            self._client_of[current], self._claims[current] = None, client
         self._client_of[node], self._node_of[client] = client, node
         self._do(self.dispatcher.joined(client, now=now))
 

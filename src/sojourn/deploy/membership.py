@@ -86,6 +86,7 @@ class Membership(ABC):
             self._condemn(client, reason, now, actions)
         elif client.status == "quarantined":
             client.refused = client.failures = 0
+            self.agreement.forget(number)
             self._set_status(client, "aside", now)
             client.retry_at = now
         return actions
@@ -97,13 +98,15 @@ class Membership(ABC):
             self._set_status(client, "quarantined", now)
             self._fill(None, now, actions)
 
+    def _points_away(self, client: Client) -> str | None:
+        """Why its updates are not wanted, whatever they are like otherwise; ``None`` if they are."""
+        if not (self.screen.trusts_majority and len(self.clients) >= MAJORITY):
+            return None
+        agreement, evidence = self.agreement.of(client.number)
+        return self.quarantine.points_away(agreement=agreement, evidence=evidence)
+
     def _quarantine_if_due(self, client: Client, now: float, actions: Actions) -> None:
-        watched = self.quarantine.watches_agreement and self.screen.trusts_majority
-        watched = watched and len(self.clients) >= MAJORITY
-        agreement, evidence = self.agreement.of(client.number) if watched else (1.0, 0.0)
-        reason = self.quarantine.reason(
-            refused=client.refused, agreement=agreement, evidence=evidence
-        )
+        reason = self.quarantine.too_many(client.refused) or self._points_away(client)
         if reason is not None:
             self._condemn(client, reason, now, actions)
 
@@ -121,6 +124,7 @@ class Membership(ABC):
         """Its tasks are the server's again; those sent stay in ``out`` until it answers them."""
         for number in client.out:
             if number in self.tasks:
+                client.taken[number] = self.tasks[number].dispatched
                 self._lose(self.tasks[number])
         while client.queue:
             self._lose(client.queue.popleft())

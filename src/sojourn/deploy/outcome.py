@@ -19,8 +19,8 @@ from sojourn.provenance import provenance
 from sojourn.rules import rule_to_table
 from sojourn.runfolder import FLEET, RunFolder
 from sojourn.simulation.simulate import simulate
+from sojourn.summary import summarize, summarize_strategy
 from sojourn.train import Problem
-from sojourn.train.experiment.summary import summarize, summarize_strategy
 from sojourn.train.replay.replay import replay
 
 PREDICTED = "predicted"

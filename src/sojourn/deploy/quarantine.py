@@ -21,9 +21,9 @@ class Quarantine:
     """A client is put into quarantine after ``refused`` replies that were no good (0: never), or if
     on enough evidence its agreement with the others is ``agreement`` or less (-1: never).
 
-    >>> Quarantine(refused=3).reason(refused=3, agreement=1.0, evidence=50.0)
+    >>> Quarantine(refused=3).too_many(3)
     '3 replies refused'
-    >>> Quarantine().reason(refused=0, agreement=-0.9, evidence=0.5)
+    >>> Quarantine().points_away(agreement=-0.9, evidence=0.5)
     """
 
     refused: int = 10
@@ -33,18 +33,16 @@ class Quarantine:
         check_whole("refused", self.refused, least=0)
         check_number("agreement", self.agreement, least=-1.0, most=1.0)
 
-    @property
-    def watches_agreement(self) -> bool:
-        """Whether agreement is looked at."""
-        return self.agreement > -1.0
+    def too_many(self, refused: int) -> str | None:
+        """Why a client is to be in quarantine after so many bad replies; ``None`` if it need not."""
+        return f"{refused} replies refused" if self.refused and refused >= self.refused else None
 
-    def reason(self, *, refused: int, agreement: float, evidence: float) -> str | None:
-        """Why a client is to be in quarantine; ``None`` if it need not."""
-        if self.refused and refused >= self.refused:
-            return f"{refused} replies refused"
-        if self.watches_agreement and evidence >= EVIDENCE and agreement <= self.agreement:
-            return f"its updates point away from the others' (agreement {agreement:.2f})"
-        return None
+    def points_away(self, *, agreement: float, evidence: float) -> str | None:
+        """Why a client is to be in quarantine for its direction; ``None`` if it need not."""
+        watched = self.agreement > -1.0 and evidence >= EVIDENCE
+        if not (watched and agreement <= self.agreement):
+            return None
+        return f"its updates point away from the others' (agreement {agreement:.2f})"
 
 
 def named_by_operator(folder: Path, known: Iterable[str]) -> set[str]:

@@ -2,7 +2,9 @@
 
 import inspect
 import math
+import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,7 +50,14 @@ def server_app(problem: ProblemFunction) -> ServerApp:
     return app
 
 
-def serve(grid: Grid, problem: ProblemFunction, settings: Settings) -> None:
+def serve(
+    grid: Grid,
+    problem: ProblemFunction,
+    settings: Settings,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
     """Run to the end, and write the outcome into the run folder."""
     learnable = build(problem, settings.clients, settings.seed, None, settings.task)
     simulated = type(grid).__name__ == SIMULATED_GRID
@@ -70,7 +79,7 @@ def serve(grid: Grid, problem: ProblemFunction, settings: Settings) -> None:
     try:
         if settings.resume and not checkpoint.exists():
             journal.event(Event("failed", None, "no checkpoint yet: the run begins anew"), 0.0)
-        server = GridServer(grid, dispatcher, journal, settings)
+        server = GridServer(grid, dispatcher, journal, settings, clock=clock, sleep=sleep)
         server.run()
         finish(dispatcher, journal, learnable, settings, problem, elapsed=server.elapsed)
         journal.status(server.elapsed, "finished")

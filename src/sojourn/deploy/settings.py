@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from sojourn.deploy.screening import Norm, Screen, screens_named
 from sojourn.deploy.screening.norm import LARGEST_RATIO
 from sojourn.dispatch import Policy, as_policy
 from sojourn.errors import InvalidFile
-from sojourn.network import Fleet, Network, named_routing
+from sojourn.network import ROUTINGS, Fleet, Network, named_routing, uniform_routing
 from sojourn.rules import Rule, rule_from_table
 from sojourn.types import FloatArray
 
@@ -34,9 +34,9 @@ MOST_CLIENTS = 100_000
 
 WHERE = "[tool.flwr.app.config]"
 OWN_TABLE = "task."
+"""Keys of the table ``[tool.flwr.app.config.task]`` are the user's own."""
 DEFAULT_LEARNING_RATE = 0.1
 """Where neither the configuration nor a plan says one."""
-"""Keys of the table ``[tool.flwr.app.config.task]`` are the user's own."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class Settings:
     """Every choice of a run; the keys of the configuration are these names, hyphenated.
 
     ``updates`` is how many tasks are used before the run ends. ``routing`` names a closed-form
-    routing over ``fleet`` (a CSV file), or ``plan`` a plan file which then also gives concurrency
+    routing over ``fleet``, or a file with a column ``routing`` (both CSV), or ``plan`` a plan file which then also gives concurrency
     and learning rate (and rule and policy, if it was tuned and the configuration names no rule);
     both files lie beside ``task.py``. ``policy`` is the rule's if not given; one
     that does not route takes neither, and goes by the speeds that are seen while running. With ``adapt`` the routing is computed again from these. Deadlines are in seconds, and ``longest_deadline`` 0
@@ -113,12 +113,54 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     clients = _at_least(table, "clients", int, 1)
     if clients > MOST_CLIENTS:
         raise InvalidFile(f"{WHERE}: 'clients' is at most {MOST_CLIENTS}; it is {clients}")
-    fleet_name = table.take("fleet", str, default="")
-    plan_name = table.take("plan", str, default="")
-    routing = table.take("routing", str, default="") or None
-    concurrency = table.take("concurrency", int, default=0)
-    learning_rate = table.take("learning-rate", float, default=0.0)
-    values = {
+    asked = _Asked(
+        fleet=table.take("fleet", str, default=""),
+        plan=table.take("plan", str, default=""),
+        routing=table.take("routing", str, default="") or None,
+        concurrency=table.take("concurrency", int, default=0),
+        learning_rate=table.take("learning-rate", float, default=0.0),
+    )
+    plain = _plain_settings(table)
+    table.close()
+    if asked.plan and (asked.routing is not None or asked.fleet):
+        raise InvalidFile(f"{WHERE}: 'plan' holds fleet and routing; leave these two out")
+    plan = _read_plan(folder / asked.plan) if asked.plan else None
+    network = _network(asked, plan, clients, folder, adapt=plain["adapt"])
+    rule, policy = _rule_and_policy(rule_table, policy_table, plan, folder)
+    _check_routing(asked, plan, policy, adapt=plain["adapt"])
+    return Settings(
+        clients=clients,
+        concurrency=network.concurrency,
+        learning_rate=_learning_rate(asked, plan),
+        rule=rule,
+        policy=policy,
+        network=network,
+        rates_known=bool(asked.plan or asked.fleet),
+        routing=asked.routing,
+        plan=folder / asked.plan if asked.plan else None,
+        task=own_settings(config),
+        **plain,
+    )
+
+
+class _Asked(NamedTuple):
+    """What the configuration says of the network; what is empty is left to a plan or a default."""
+
+    fleet: str
+    plan: str
+    routing: str | None
+    concurrency: int
+    learning_rate: float
+
+    @property
+    def goes_by_speed(self) -> bool:
+        """Whether a routing is named that needs to know how fast clients are."""
+        return self.routing not in (None, "uniform")
+
+
+def _plain_settings(table: Table) -> dict[str, Any]:
+    """Those fields of `Settings` that are numbers and choices by themselves."""
+    return {
         "updates": _at_least(table, "updates", int, 1),
         "adapt": table.take("adapt", bool, default=False),
         "replan_every": _at_least(table, "replan-every", int, 1, default=50),
@@ -144,56 +186,49 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         "resume": table.take("resume", bool, default=False),
         "predict": table.take("predict", bool, default=True),
     }
-    table.close()
-    values["task"] = own_settings(config)
-    if plan_name and (routing is not None or fleet_name):
-        raise InvalidFile(f"{WHERE}: 'plan' holds fleet and routing; leave these two out")
-    fleet = _read_fleet(fleet_name, folder) if fleet_name else None
-    plan = _read_plan(folder / plan_name) if plan_name else None
-    rule, policy = _rule_and_policy(rule_table, policy_table, plan, folder)
+
+
+def _network(
+    asked: _Asked, plan: "Plan | None", clients: int, folder: Path, *, adapt: bool
+) -> Network:
+    """The plan's network, or the fleet (without one, clients that are alike) with its routing."""
     if plan is not None:
-        network = plan.network
-        concurrency = concurrency or network.concurrency
-        learning_rate = learning_rate or plan.learning_rate or 0.0
+        network = replace(plan.network, concurrency=asked.concurrency or plan.concurrency)
     else:
-        known = fleet or Fleet(np.full(clients, 1.0))
-        p = named_routing(known, routing or "uniform")
-        learning_rate = learning_rate or DEFAULT_LEARNING_RATE
-        network = Network(known, p, concurrency or clients)
+        fleet = _read_fleet(asked.fleet, folder) if asked.fleet else Fleet(np.full(clients, 1.0))
+        network = Network(
+            fleet, _routing(asked, fleet, folder, adapt), asked.concurrency or clients
+        )
     if network.size != clients:
         raise InvalidFile(
-            f"{WHERE}: 'clients' is {clients}; the {'plan' if plan_name else 'fleet'} has "
+            f"{WHERE}: 'clients' is {clients}; the {'plan' if asked.plan else 'fleet'} has "
             f"{network.size}"
         )
-    routes = routing not in (None, "uniform") if plan is None else plan.policy.routes
+    return network
+
+
+def _learning_rate(asked: _Asked, plan: "Plan | None") -> float:
+    usual = DEFAULT_LEARNING_RATE if plan is None else plan.learning_rate or 0.0
+    rate = asked.learning_rate or usual
+    if rate <= 0:
+        none = " (the plan gives none)" if plan is not None and rate == 0 else ""
+        raise InvalidFile(f"{WHERE}: 'learning-rate' must be positive; it is {rate:g}{none}")
+    return rate
+
+
+def _check_routing(asked: _Asked, plan: "Plan | None", policy: Policy, *, adapt: bool) -> None:
+    """A routing must have an effect, and the speeds that it goes by must be known or learned."""
+    routes = asked.goes_by_speed if plan is None else plan.policy.routes
     if routes and not policy.routes:
         raise InvalidFile(
             f"{WHERE}: with the policy '{policy.name}' clients are not chosen by a routing. Leave out "
             "'routing' and 'plan' (speeds may be in a 'fleet' file), or set policy = \"routed\"."
         )
-    if fleet is None and not plan_name and not values["adapt"] and routing not in (None, "uniform"):
+    if asked.goes_by_speed and not (asked.fleet or adapt):
         raise InvalidFile(
-            f"{WHERE}: routing '{routing}' needs the clients' speeds. Name a 'fleet' file, or set "
+            f"{WHERE}: routing '{asked.routing}' needs the clients' speeds. Name a 'fleet' file, or set "
             "adapt = true to learn them while running."
         )
-    if learning_rate <= 0:
-        none = " (the plan gives none)" if plan_name and learning_rate == 0 else ""
-        raise InvalidFile(
-            f"{WHERE}: 'learning-rate' must be positive; it is {learning_rate:g}{none}"
-        )
-    network = replace(network, concurrency=concurrency or network.concurrency)
-    return Settings(
-        clients=clients,
-        concurrency=network.concurrency,
-        learning_rate=learning_rate,
-        rule=rule,
-        policy=policy,
-        network=network,
-        rates_known=bool(plan_name) or fleet is not None,
-        routing=routing,
-        plan=folder / plan_name if plan_name else None,
-        **values,
-    )
 
 
 def _rule_and_policy(
@@ -242,6 +277,21 @@ def _read_fleet(name: str, folder: Path) -> Fleet:
     from sojourn.inputs import read_fleet  # not above: it loads what a client's process never needs
 
     return read_fleet(name, folder)
+
+
+def _routing(asked: _Asked, fleet: Fleet, folder: Path, adapt: bool) -> FloatArray:
+    """A closed-form routing by name, or a file of one's own, which says nothing of other speeds."""
+    if asked.routing is None:
+        return uniform_routing(fleet)
+    from sojourn.inputs import is_named_routing, read_routing
+
+    routing = read_routing(asked.routing, fleet, folder)
+    if adapt and not is_named_routing(asked.routing, fleet, routing):
+        raise InvalidFile(
+            f"{WHERE}: adapt = true computes the routing again from speeds, and the file "
+            f"'{asked.routing}' does not say how. Name {', '.join(ROUTINGS)}, or a plan."
+        )
+    return routing
 
 
 def _read_plan(path: Path) -> "Plan":

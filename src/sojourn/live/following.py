@@ -28,6 +28,7 @@ STATUS = {
         {
             **{"name": str, "status": str, "waiting": float, "used": float, "refused": float},
             **{"rate?": MAYBE, "planned?": MAYBE, "routing?": float},
+            **{"norm?": MAYBE, "agreement?": MAYBE, "speed?": MAYBE},
         }
     ],
 }

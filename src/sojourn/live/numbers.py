@@ -160,7 +160,9 @@ def command(settings: Settings, source: str, base: Fleet) -> dict[str, Any]:
     if settings.way.planned:
         line = f"sojourn plan {name} --concurrency {m}"
         if not isinstance(settings.objective, NoiseRate):
-            line += f" --constants default --gradient-norm {settings.gradient_norm:g}"
+            line += (
+                f" --constants default --squared-gradient-norm {settings.squared_gradient_norm:g}"
+            )
     elif not settings.policy.routes:
         line = f"sojourn analyze {name} --concurrency {m} --policy {settings.policy.name}"
     elif settings.exponent in NAMED:

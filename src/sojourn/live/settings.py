@@ -67,7 +67,7 @@ class Settings:
     learning_rate: float = 0.02
     debias: float = 1.0
     goal: str = NoiseRate.name
-    gradient_norm: float = 0.5
+    squared_gradient_norm: float = 0.5
     partition: str = PARTITIONS[0]
     horizon: float | None = None
 
@@ -100,8 +100,8 @@ class Settings:
                 "debias", table.take("debias", float, default=1.0), least=0.0, most=1.0
             ),
             goal=_among("goal", table.take("goal", str, default=NoiseRate.name), GOALS),
-            gradient_norm=check_number(
-                "the target", table.take("gradient_norm", float, default=0.5), above=0.0
+            squared_gradient_norm=check_number(
+                "the target", table.take("squared_gradient_norm", float, default=0.5), above=0.0
             ),
             partition=table.take("partition", str, default=PARTITIONS[0]),
             horizon=table.take("horizon", float, default=None),
@@ -126,7 +126,7 @@ class Settings:
             "learning_rate": self.learning_rate,
             "debias": self.debias,
             "goal": self.goal,
-            "gradient_norm": self.gradient_norm,
+            "squared_gradient_norm": self.squared_gradient_norm,
             "partition": self.partition,
             **({} if self.horizon is None else {"horizon": self.horizon}),
         }
@@ -134,7 +134,7 @@ class Settings:
     @cached_property
     def objective(self) -> Wanted:
         """What plans are compared by."""
-        return GOALS[self.goal](self.gradient_norm)
+        return GOALS[self.goal](self.squared_gradient_norm)
 
     @property
     def way(self) -> Way:

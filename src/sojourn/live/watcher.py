@@ -184,7 +184,9 @@ class Watcher:
         }
 
     def _clients(self, status: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Every client: alive, its queue, its speed and staleness beside what theory says of them."""
+        """Every client: alive, its queue, its speed and staleness beside what theory says of them, and
+        what it sends: how large, how far as others do, how fast beside what is plausible.
+        """
         theory = _theory(status)
         rows = []
         for number, client in enumerate(status.get("clients", ())):
@@ -202,6 +204,7 @@ class Watcher:
                     "against_plan": rate / planned if rate and planned else None,
                     "staleness": None if seen is None else seen.mean,
                     "predicted": theory.get(number),
+                    **{key: client.get(key) for key in ("norm", "agreement", "speed")},
                 }
             )
         return rows

@@ -9,6 +9,7 @@ from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import gammaincc, gammaln, log_ndtr
 
 from sojourn.errors import InvalidInput
+from sojourn.estimate import Estimate
 from sojourn.laws import Law
 from sojourn.observed.log import Durations
 from sojourn.types import FloatArray
@@ -92,9 +93,9 @@ def fit_law(seen: Durations) -> Fit:
         raise InvalidInput("there must be a task that has finished, to say how long tasks take")
     centre = seen.total / t.size
     if t.size >= FEWEST and t.std() < NEARLY_CONSTANT * t.mean():
-        mean = float(t.mean())
-        error = 1.96 * float(t.std(ddof=1)) / math.sqrt(t.size)
-        return Fit(Law("deterministic"), mean, mean - error, mean + error, {})
+        found = Estimate.from_samples(t)
+        mean, margin = float(found.mean), 1.96 * float(found.standard_error)
+        return Fit(Law("deterministic"), mean, mean - margin, mean + margin, {})
     criteria, peaks = {}, {}
     for name, (likelihood, parameter) in _LAWS.items():
         if parameter is None:

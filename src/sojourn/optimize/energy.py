@@ -17,25 +17,25 @@ from sojourn.types import FloatArray
 
 @dataclass(frozen=True)
 class Energy:
-    r"""Energy until the mean squared gradient norm is below ``gradient_norm``.
+    r"""Energy until the mean squared gradient norm is below ``squared_gradient_norm``.
 
     .. math:: E = e(p, m) \, T(p, m)
 
     with :math:`e` of ``energy_per_round`` and :math:`T` of ``rounds_to_accuracy``, at the best
     learning rate unless one is given. Without idle power it is least with one task in flight.
 
-    >>> Energy(LearningConstants(15, 1, 3, 10), gradient_norm=0.5).name
+    >>> Energy(LearningConstants(15, 1, 3, 10), squared_gradient_norm=0.5).name
     'energy'
     """
 
     constants: LearningConstants
-    gradient_norm: float
+    squared_gradient_norm: float
     learning_rate: float | None = None
     server_power: float = 0.0
     form: Form = PAPER
 
     def __post_init__(self) -> None:
-        check_scale("gradient_norm", self.gradient_norm)
+        check_scale("squared_gradient_norm", self.squared_gradient_norm)
         if self.learning_rate is not None:
             check_scale("learning_rate", self.learning_rate)
         check_number("server_power", self.server_power, least=0.0)
@@ -61,7 +61,10 @@ class Energy:
         return self._rounds(penalties(network, self.form)).value
 
     def to_table(self) -> dict[str, Any]:
-        table = {"gradient-norm": self.gradient_norm, "server-power": self.server_power}
+        table = {
+            "squared-gradient-norm": self.squared_gradient_norm,
+            "server-power": self.server_power,
+        }
         rate = {} if self.learning_rate is None else {"learning-rate": self.learning_rate}
         return table | rate | self.form.to_table()
 
@@ -75,7 +78,7 @@ class Energy:
             raise InvalidFile(f"{table.where}: the objective needs a table [constants]")
         return {
             "constants": constants,
-            "gradient_norm": table.take("gradient-norm", float),
+            "squared_gradient_norm": table.take("squared-gradient-norm", float),
             "learning_rate": table.take("learning-rate", float, default=None),
             "server_power": table.take("server-power", float, default=0.0),
             "form": Form.from_table(table),
@@ -83,7 +86,10 @@ class Energy:
 
     def _rounds(self, s: Penalties) -> Horizon:
         return horizon(
-            s, self.constants, gradient_norm=self.gradient_norm, learning_rate=self.learning_rate
+            s,
+            self.constants,
+            squared_gradient_norm=self.squared_gradient_norm,
+            learning_rate=self.learning_rate,
         )
 
     def _energy(self, s: Penalties, rounds: Horizon) -> tuple[float, FloatArray]:

@@ -8,14 +8,13 @@ from sojourn.boundforms import PAPER, Form
 from sojourn.bounds import (
     Horizon,
     Penalties,
-    check_rounds,
     horizon,
     penalties,
     per_round,
     per_time,
     per_time_horizon,
 )
-from sojourn.checks import check_scale
+from sojourn.checks import check_rounds, check_scale
 from sojourn.config import Table
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidFile, InvalidInput
@@ -160,20 +159,20 @@ class PerTime(_Bounded):
 
 @dataclass(frozen=True)
 class TimeToAccuracy:
-    r"""Time until the mean squared gradient norm is below ``gradient_norm``.
+    r"""Time until the mean squared gradient norm is below ``squared_gradient_norm``.
 
     The learning rate is the best one unless given; with ``guaranteed`` it stays below
     ``max_learning_rate``, where the bound holds.
     """
 
     constants: LearningConstants
-    gradient_norm: float
+    squared_gradient_norm: float
     guaranteed: bool = False
     learning_rate: float | None = None
     form: Form = PAPER
 
     def __post_init__(self) -> None:
-        check_scale("gradient_norm", self.gradient_norm)
+        check_scale("squared_gradient_norm", self.squared_gradient_norm)
         _check_learning_rate(self.learning_rate)
 
     @property
@@ -196,14 +195,14 @@ class TimeToAccuracy:
         return self._rounds(penalties(network, self.form)).value
 
     def to_table(self) -> dict[str, Any]:
-        table = {"gradient-norm": self.gradient_norm, "guaranteed": self.guaranteed}
+        table = {"squared-gradient-norm": self.squared_gradient_norm, "guaranteed": self.guaranteed}
         return table | _rate_table(self.learning_rate) | self.form.to_table()
 
     @classmethod
     def from_table(cls, table: Table, constants: LearningConstants | None) -> Self:
         return cls(
             _given(constants, table),
-            table.take("gradient-norm", float),
+            table.take("squared-gradient-norm", float),
             table.take("guaranteed", bool, default=False),
             _rate_from(table),
             Form.from_table(table),
@@ -213,7 +212,7 @@ class TimeToAccuracy:
         return horizon(
             s,
             self.constants,
-            gradient_norm=self.gradient_norm,
+            squared_gradient_norm=self.squared_gradient_norm,
             guaranteed=self.guaranteed,
             learning_rate=self.learning_rate,
         )

@@ -55,7 +55,12 @@ def objective_from_table(
     if not is_extension(name) and name not in OBJECTIVES:
         raise InvalidFile(f"{table.where}: {UnknownName('objective', name, OBJECTIVES)}")
     try:
-        kind = OBJECTIVES.get(name) or load_extension(name, "objective", folder)
+        kind: Any = OBJECTIVES.get(name) or load_extension(name, "objective", folder)
+        if not hasattr(kind, "from_table"):
+            raise InvalidFile(
+                f"{table.where}: '{name}' is no objective: it has no 'from_table' to make one of a "
+                "table. Name a class that has."
+            )
         objective: Objective = kind.from_table(table, constants)
     except InvalidFile:
         raise

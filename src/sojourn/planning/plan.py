@@ -270,7 +270,7 @@ def plan(
     >>> from sojourn.constants import LearningConstants
     >>> from sojourn.network import built_in_fleet
     >>> constants = LearningConstants(initial_gap=2.3, smoothness=10, gradient_noise=1, heterogeneity=1)
-    >>> plan(built_in_fleet("three-clusters"), TimeToAccuracy(constants, gradient_norm=0.5))
+    >>> plan(built_in_fleet("three-clusters"), TimeToAccuracy(constants, squared_gradient_norm=0.5))
     Plan(30 clients, concurrency 7, learning rate 0.0002036: time-to-accuracy 538736)
     """
     wanted = objective if learning_rate is None else objective.with_learning_rate(learning_rate)

@@ -41,7 +41,7 @@ def time_and_energy(
     fleet: Fleet,
     constants: LearningConstants,
     *,
-    gradient_norm: float,
+    squared_gradient_norm: float,
     energy_share: float = 0.5,
     concurrency: int | None = None,
     server_rate: float | None = None,
@@ -53,11 +53,11 @@ def time_and_energy(
 
     The separate optima are found first, at ``concurrency`` or the best one for each. Cost: two plans.
     """
-    alone = TimeToAccuracy(constants, gradient_norm, form=form)
-    energy = Energy(constants, gradient_norm, server_power=server_power, form=form)
+    alone = TimeToAccuracy(constants, squared_gradient_norm, form=form)
+    energy = Energy(constants, squared_gradient_norm, server_power=server_power, form=form)
     return TimeAndEnergy(
         constants,
-        gradient_norm,
+        squared_gradient_norm,
         server_power=server_power,
         form=form,
         energy_share=energy_share,
@@ -70,7 +70,7 @@ def energy_frontier(
     fleet: Fleet,
     constants: LearningConstants,
     *,
-    gradient_norm: float,
+    squared_gradient_norm: float,
     points: int = 9,
     concurrency: int | None = None,
     server_rate: float | None = None,
@@ -83,21 +83,21 @@ def energy_frontier(
 
     >>> fleet = Fleet([1.0, 4.0], counts=[5, 5], power_compute=[1.0, 9.0], power_idle=[0.1, 0.1])
     >>> constants = LearningConstants(initial_gap=2.3, smoothness=10, gradient_noise=1, heterogeneity=1)
-    >>> curve = energy_frontier(fleet, constants, gradient_norm=0.5, points=3)
+    >>> curve = energy_frontier(fleet, constants, squared_gradient_norm=0.5, points=3)
     >>> bool(np.all(np.diff(curve.time) > 0) and np.all(np.diff(curve.energy) < 0))
     True
     """
     if points < 2:
         raise InvalidInput(f"a frontier needs at least 2 points; {points} were asked for")
-    alone = TimeToAccuracy(constants, gradient_norm)
-    energy = Energy(constants, gradient_norm, server_power=server_power)
+    alone = TimeToAccuracy(constants, squared_gradient_norm)
+    energy = Energy(constants, squared_gradient_norm, server_power=server_power)
     fastest = _best(fleet, alone, concurrency, server_rate, progress)
     thriftiest = _best(fleet, energy, concurrency, server_rate, progress)
     shares = np.linspace(0.0, 1.0, points)
     between = [
         TimeAndEnergy(
             constants,
-            gradient_norm,
+            squared_gradient_norm,
             server_power=server_power,
             energy_share=share,
             best_energy=thriftiest.value,

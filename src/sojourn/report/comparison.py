@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from sojourn.errors import InvalidInput, UnknownName
+from sojourn.estimate import Estimate
 from sojourn.history import History
 from sojourn.measure import Measure
 from sojourn.types import FloatArray
@@ -131,11 +132,10 @@ def _by_seed(group: Sequence[History], of: Callable[[History], float]) -> dict[i
 
 def _paired(one: dict[int, float], other: dict[int, float]) -> Paired:
     common = [s for s in one if math.isfinite(one[s]) and math.isfinite(other.get(s, math.nan))]
-    differences = np.array([one[seed] - other[seed] for seed in common])
-    mean = float(differences.mean()) if common else math.nan
+    found = Estimate.from_samples([one[seed] - other[seed] for seed in common])
+    mean, error = float(found.mean), float(found.standard_error)
     if len(common) < 2:
         return Paired(mean, math.nan, math.nan, math.nan, len(common))
-    error = float(differences.std(ddof=1)) / math.sqrt(len(common))
     if error == 0.0:
         return Paired(mean, mean, mean, 1.0 if mean == 0.0 else 0.0, len(common))
     margin = float(stats.t.ppf(0.975, len(common) - 1)) * error

@@ -25,15 +25,16 @@ def learning_figure(
     label: Label = str,
     caption: str = "",
     horizon: float | None = None,
+    points: int = POINTS,
 ) -> Figure:
     """What runs are judged by, and what else was measured, against rounds and time.
 
-    The view against ``axis`` comes first; ``label`` names curves. Runs that were given a ``horizon``
-    in time are drawn up to it.
+    The view against ``axis`` comes first; ``label`` names curves, which have about so many ``points``
+    at most. Runs that were given a ``horizon`` in time are drawn up to it.
     """
     axes = [axis, *(other for other in ("rounds", "time") if other != axis)]
     views = tuple(
-        learning_view(histories, measure, axis=along, label=label, horizon=horizon)
+        learning_view(histories, measure, axis=along, label=label, horizon=horizon, points=points)
         for measure in measures_of(histories)
         for along in axes
     )
@@ -64,6 +65,7 @@ def mean_and_deviation(
     axis: str,
     horizon: float | None = None,
     log: bool = False,
+    points: int = POINTS,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Grid, mean and standard deviation over runs of ``column`` along ``rounds`` or ``time``.
 
@@ -72,22 +74,36 @@ def mean_and_deviation(
     ``horizon`` or the end of the longest: so the last point is the mean of the ends. With ``log`` the
     deviation is that of the logarithms.
     """
+    grid, values = on_one_grid(runs, column, axis=axis, horizon=horizon, points=points)
+    if not grid.size:
+        return grid, grid, grid
+    spread = np.log(np.maximum(values, np.finfo(np.float64).tiny)) if log else values
+    deviation = spread.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(grid.size)
+    return grid, values.mean(axis=0), deviation
+
+
+def on_one_grid(
+    runs: Sequence[History],
+    column: str,
+    *,
+    axis: str,
+    horizon: float | None = None,
+    points: int = POINTS,
+) -> tuple[FloatArray, FloatArray]:
+    """A grid that runs have in common, and ``column`` of every run there; see `mean_and_deviation`."""
     along = "round" if axis == "rounds" else "time"
     kept = [(getattr(run, along), run.values(column)) for run in runs if run.rows]
     if not kept:
-        return np.empty(0), np.empty(0), np.empty(0)
+        return np.empty(0), np.empty((0, 0))
     end = max(float(x[-1]) for x, _ in kept)
     if horizon is not None and axis == "time":
         end = max(end, horizon)
     start = max(float(x[0]) for x, _ in kept)
     grid = np.unique(np.concatenate([[start, end], *(x for x, _ in kept)]).astype(np.float64))
     grid = grid[grid >= start]
-    if grid.size > POINTS:
-        grid = grid[np.unique(np.linspace(0, grid.size - 1, POINTS).round().astype(int))]
-    values = np.stack([np.interp(grid, x, y) for x, y in kept])
-    spread = np.log(np.maximum(values, np.finfo(np.float64).tiny)) if log else values
-    deviation = spread.std(axis=0, ddof=1) if len(kept) > 1 else np.zeros(grid.size)
-    return grid, values.mean(axis=0), deviation
+    if grid.size > points:
+        grid = grid[np.unique(np.linspace(0, grid.size - 1, points).round().astype(int))]
+    return grid, np.stack([np.interp(grid, x, y) for x, y in kept])
 
 
 def learning_view(
@@ -97,6 +113,7 @@ def learning_view(
     axis: str,
     label: Label = str,
     horizon: float | None = None,
+    points: int = POINTS,
 ) -> View:
     """One measure against ``rounds`` or ``time``; losses on a logarithmic scale where they can be."""
     log = measure == LOSS and all(bool((run.test_loss > 0).all()) for run in histories)
@@ -106,7 +123,7 @@ def learning_view(
             run for run in runs if _has(run, measure)
         ]
         grid, mean, deviation = mean_and_deviation(
-            shown, measure.name, axis=axis, horizon=horizon, log=log
+            shown, measure.name, axis=axis, horizon=horizon, log=log, points=points
         )
         low, high = mean - deviation, mean + deviation
         if log:

@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from sojourn.timeline import STYLE
+from sojourn.timeline import STYLE, legend_entries
 from sojourn.types import FloatArray, IntArray
 
 EDGES = (1.05, 1.25, 1.6, 2.5, 5.0)
@@ -121,14 +121,7 @@ class Heatmap:
         texts = [(_shade(level), _in_words(level)) for level in np.unique(seen[seen >= 0]).tolist()]
         if (seen < 0).any():
             texts.append(("open", "out of reach"))
-        x, line, entries = _LEFT, 0, []
-        for kind, text in texts:
-            wide = 30.0 + _LETTER * len(text)
-            if x + wide > _WIDTH:
-                x, line = _LEFT, line + 1
-            entries.append((kind, text, x, line))
-            x += wide
-        return entries
+        return legend_entries(texts, _LEFT, _WIDTH)
 
 
 def _cell(left: float, top: float, width: float, level: int, times: float) -> str:

@@ -147,78 +147,67 @@ def _label_sides(view: View) -> dict[str, list[str]]:
 def _traces(
     series: Series, ink: Ink, view: View, label_sides: list[str]
 ) -> list[go.Scatter | go.Bar]:
-    meta = {"light": ink.light, "dark": ink.dark, "strategy": series.name, "band": False}
+    """What is drawn of a series: bars, points, or a line over its band."""
     number = ".1%" if view.percent else ".3~g"
+    common = {
+        "x": _small(series.x),
+        "y": _small(series.y),
+        "name": series.label,
+        "meta": _meta(series, ink),
+        "hovertemplate": f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
+    }
     if series.kind == "bars":
-        return [
-            go.Bar(
-                x=_small(series.x),
-                y=_small(series.y),
-                name=series.label,
-                meta=meta,
-                marker={
-                    "pattern": {
-                        "shape": _PATTERNS[ink.dash],
-                        "fillmode": "overlay",
-                        "solidity": 0.2,
-                        "size": 6,
-                    }
-                },
-                hovertemplate=f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
-            )
-        ]
+        pattern = {"fillmode": "overlay", "solidity": 0.2, "size": 6}
+        return [go.Bar(**common, marker={"pattern": {"shape": _PATTERNS[ink.dash], **pattern}})]
     if series.kind == "points":
         return [
             go.Scatter(
-                x=_small(series.x),
-                y=_small(series.y),
+                **common,
                 mode="markers+text" if series.text else "markers",
                 text=list(series.text) or None,
                 textposition=label_sides or None,
-                name=series.label,
-                meta=meta,
                 marker={"size": 10, "symbol": ink.marker},
                 cliponaxis=False,
-                hovertemplate=f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
             )
         ]
-    traces = []
-    if series.low is not None and series.high is not None:
-        shown = np.isfinite(series.low) & np.isfinite(series.high)
-        outline_x = np.concatenate([series.x[shown], series.x[shown][::-1]])
-        outline_y = np.concatenate([series.high[shown], series.low[shown][::-1]])
-        traces.append(
-            go.Scatter(
-                x=_small(outline_x),
-                y=_small(outline_y),
-                fill="toself",
-                mode="lines",
-                line={"width": 0},
-                hoverinfo="skip",
-                name=series.label,
-                meta={**meta, "band": True},
-            )
-        )
-    traces.append(
-        go.Scatter(
-            x=_small(series.x),
-            y=_small(series.y),
-            mode="lines+markers",
-            line={"width": 1.2 if series.name == FAINT else 2.2, "dash": ink.dash},
-            marker={
-                "size": 4 if series.name == FAINT else 7,
-                "symbol": ink.marker,
-                "maxdisplayed": 0 if series.kind == "track" else _MARKERS,
-            },
-            hoverinfo="skip" if series.name == FAINT else None,
-            name=series.label,
-            meta=meta,
-            hovertemplate=None
-            if series.name == FAINT
-            else f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
-        )
+    faint = series.name == FAINT
+    if faint:
+        common |= {"hovertemplate": None, "hoverinfo": "skip"}
+    line = go.Scatter(
+        **common,
+        mode="lines+markers",
+        line={"width": 1.2 if faint else 2.2, "dash": ink.dash},
+        marker={
+            "size": 4 if faint else 7,
+            "symbol": ink.marker,
+            "maxdisplayed": 0 if series.kind == "track" else _MARKERS,
+        },
     )
-    return traces
+    return [*_band(series, ink), line]
+
+
+def _band(series: Series, ink: Ink) -> list[go.Scatter]:
+    """The outline of what lies between low and high, where both are known."""
+    if series.low is None or series.high is None:
+        return []
+    known = np.isfinite(series.low) & np.isfinite(series.high)
+    return [
+        go.Scatter(
+            x=_small(np.concatenate([series.x[known], series.x[known][::-1]])),
+            y=_small(np.concatenate([series.high[known], series.low[known][::-1]])),
+            fill="toself",
+            mode="lines",
+            line={"width": 0},
+            hoverinfo="skip",
+            name=series.label,
+            meta={**_meta(series, ink), "band": True},
+        )
+    ]
+
+
+def _meta(series: Series, ink: Ink) -> dict[str, Any]:
+    """What the page's script needs to switch colours and curves."""
+    return {"light": ink.light, "dark": ink.dark, "strategy": series.name, "band": False}
 
 
 def _small(values: NDArray[np.float64]) -> NDArray[np.float32]:

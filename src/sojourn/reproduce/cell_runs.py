@@ -90,7 +90,7 @@ class CellRunner:
         length = {"time": size.time} if setting.axis == "time" else {"rounds": size.rounds}
         common: dict[str, object] = {
             "fleet": f"{setting.name}.csv",
-            "data": cell.data,
+            "data": size.of(cell.data),
             "partition": cell.partition,
             "model": size.model,
             "batch-size": size.batch_size,
@@ -100,11 +100,15 @@ class CellRunner:
             "refine": False,
             **({} if "rounds" in values or "time" in values else length),
         }
-        if parse_model(size.model)[0] in SMALL_MODELS:
+        if self.small(cell.data):
             common |= {"batched": True, "threads": 1}
         if self.data_folder is not None:
             common["data-dir"] = self.data_folder
         return experiment_from_table(Table({**common, **values}, cell.name), fleets)
+
+    def small(self, data: str) -> bool:
+        """Whether the model for a data set is so small that runs are computed together."""
+        return parse_model(self.settings.sizes[data].model)[0] in SMALL_MODELS
 
     def gradients(self, cell: TrainingCell, strategy: str) -> float:
         """About how many gradients one run of a strategy computes."""

@@ -13,14 +13,16 @@ from sojourn.train.experiment.build import build_problem
 from sojourn.train.experiment.cells import ONE_AT_A_TIME, schedule_of, threads_for, using_threads
 from sojourn.train.experiment.engines import LocalEngine
 from sojourn.train.experiment.experiment import experiment_from_table
-from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.loop import Replay
+from sojourn.train.replay.replay import Abreast
 
 Run = tuple[TrainingCell, str]
 """A strategy in a cell."""
 
 SECONDS_OF_TRIAL = 1.0
 MOST_ROUNDS = 400
+RUNS_OF_TRIAL = 6
+"""Abreast, where models are small: about as many as a wave has of one problem and seed."""
 
 
 @dataclass(frozen=True)
@@ -118,14 +120,14 @@ class Wave:
 
 
 def timed(runner: CellRunner, data: str) -> Cost:
-    """Time a few gradients and evaluations, with as many threads as a job will have.
+    """Time a few gradients and evaluations, computed as they will be, with as many threads as a job has.
 
     By processor time, so that other work on the machine counts little.
     """
     size = runner.settings.sizes[data]
     values: dict[str, object] = {
         "fleet": "twenty",
-        "data": data,
+        "data": size.of(data),
         "model": size.model,
         "batch-size": size.batch_size,
         "concurrency": 100,
@@ -137,15 +139,20 @@ def timed(runner: CellRunner, data: str) -> Cost:
         values["data-dir"] = runner.data_folder
     experiment = experiment_from_table(Table(values, "estimate"), Path())
     build_problem(experiment, 0)  # reads the data set, which later problems find read
+    strategy, rule = experiment.strategies[0], experiment.strategies[0].rule
     threads = threads_for(experiment, LocalEngine(runner.jobs).threads())
     with ONE_AT_A_TIME, using_threads(threads):
         begin = time.process_time()
         problem = build_problem(experiment, 1)
         building = time.process_time() - begin
-        schedule = schedule_of(experiment, experiment.strategies[0], 0, rounds=MOST_ROUNDS)
-        run = Replay(schedule, problem, experiment.strategies[0].rule, learning_rate=1e-6, seed=1)
-        run.evaluate(every=MOST_ROUNDS)
-        position = run.beginning(stacks_well(problem))
+        schedules = [
+            schedule_of(experiment, strategy, seed, rounds=MOST_ROUNDS)
+            for seed in range(RUNS_OF_TRIAL if runner.small(data) else 1)
+        ]
+        runs = [Replay(s, problem, rule, learning_rate=1e-6, seed=1) for s in schedules]
+        for run in runs:
+            run.evaluate(every=MOST_ROUNDS)
+        positions = [run.beginning(runner.small(data)) for run in runs]
         begin = time.process_time()
         problem.evaluate(problem.initial_weights())
         evaluation = time.process_time() - begin
@@ -153,8 +160,11 @@ def timed(runner: CellRunner, data: str) -> Cost:
         done = 0
         while done < MOST_ROUNDS - 1 and time.process_time() - begin < SECONDS_OF_TRIAL:
             done = min(MOST_ROUNDS - 1, 2 * done + 2)
-            run.run(position, None, None, until=done)
-        gradient = (time.process_time() - begin) / done
+            if runner.small(data):
+                Abreast(runs).run(positions, until=done)
+            else:
+                runs[0].run(positions[0], None, None, until=done)
+        gradient = (time.process_time() - begin) / (done * len(runs))
     return Cost(gradient, evaluation, building)
 
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from sojourn.comparison import LEVEL, Interval, Looks
 from sojourn.history import History
-from sojourn.report.curves import mean_and_deviation
+from sojourn.report.curves import on_one_grid
 from sojourn.report.sections import mean_value, settled_value
 from sojourn.reproduce.checks import together
 from sojourn.reproduce.claims import Judged
 from sojourn.reproduce.verdict import Compared, Outcome
+from sojourn.types import FloatArray
 
 ALIKE = 0.05
 """Accuracies that differ by less than this are alike."""
@@ -73,8 +74,9 @@ class Difference:
 class Spread:
     """How much more the loss varies between the runs of a ``rival`` than between one's ``own``.
 
-    The evaluations of a run hang together, so that each run counts as one observation however often
-    it was evaluated.
+    Every run has a distance from the median of its strategy's runs, and of a pair of runs the ratio of
+    their distances is looked at, in logarithms. So a run counts as much as its course has independent
+    parts, and the errors hold for losses with heavy tails, for which an F-test's do not.
     """
 
     about: str
@@ -88,19 +90,28 @@ class Spread:
         return min(len(self.own), len(self.rival))
 
     def at(self, looks: Looks, pairs: int, level: float) -> Interval:
-        """By an F-test, conservative for pairs."""
-        rival, own = (variance_between(r[:pairs], self.axis) for r in (self.rival, self.own))
-        return looks.of_deviations(rival, own, pairs, level)
+        """By a paired t-test of logarithms."""
+        found = looks.of_difference(self._ratios(pairs).tolist(), level)
+        estimate, low, high = np.exp([found.estimate, found.low, found.high]).tolist()
+        return Interval(estimate, low, high, pairs)
 
     def compared(self, interval: Interval) -> Compared:
-        """As a ratio of standard deviations."""
+        """As a ratio of distances."""
         return Compared.of(self.about, "times", interval)
 
     def needed(self, looks: Looks, interval: Interval, level: float) -> float:
-        """From the ratio as it was seen."""
-        if not math.isfinite(interval.estimate):
+        """From the ratios as they were seen."""
+        ratios = self._ratios(interval.pairs)
+        if not np.isfinite(ratios).all():
             return math.inf
-        return looks.needed_for_ratio(interval.estimate, level)
+        return looks.needed(abs(float(ratios.mean())), float(ratios.std(ddof=1)), level)
+
+    def _ratios(self, pairs: int) -> FloatArray:
+        both = self.rival[:pairs], self.own[:pairs]
+        if any(run.diverged_at is not None for runs in both for run in runs):
+            return np.full(pairs, math.nan)
+        losses = (on_one_grid(runs, "test_loss", axis=self.axis)[1] for runs in both)
+        return log_ratios(*losses)
 
 
 def by_strategy(histories: Sequence[History]) -> dict[str, list[History]]:
@@ -142,12 +153,19 @@ def accuracy_throughout(run: History, axis: str) -> float:
     return mean_value(run, axis) if run.diverged_at is None and run.rows > 1 else 0.0
 
 
-def variance_between(runs: Sequence[History], axis: str) -> float:
-    """Variance of the test loss over seeds, averaged along the run; infinite if one diverged."""
-    if len(runs) < 2 or any(run.diverged_at is not None for run in runs):
-        return math.inf
-    _, _, deviation = mean_and_deviation(runs, "test_loss", axis=axis)
-    return float((deviation**2).mean())
+def log_ratios(rival: FloatArray, own: FloatArray) -> FloatArray:
+    """How much farther each run of a rival lies from the median of its runs, in logarithms.
+
+    Both are losses of shape (..., runs, places along the run); a distance is the root mean square
+    along the run. Not numbers if one is zero: of an odd number of runs one may be the median
+    throughout.
+    """
+    squares = [
+        ((one - np.median(one, axis=-2, keepdims=True)) ** 2).mean(axis=-1) for one in (rival, own)
+    ]
+    if min(one.min() for one in squares) <= 0.0:
+        return np.full(own.shape[:-1], math.nan)
+    return np.asarray(np.log(squares[0] / squares[1]) / 2.0, dtype=np.float64)
 
 
 def judged(

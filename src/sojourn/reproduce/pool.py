@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 
 from joblib import Parallel, delayed
 
@@ -11,8 +12,8 @@ from sojourn.progress import Progress, Silent, by_fraction
 from sojourn.reproduce.cell_runs import CellRunner
 from sojourn.reproduce.settings import TrainingCell
 from sojourn.reproduce.training import exponential
-from sojourn.train.experiment.cells import Cell, expected_gradients, kept
-from sojourn.train.experiment.engines import LocalEngine, Work, processes_may_be_replaced
+from sojourn.train.experiment.cells import Cell, Work, expected_gradients, kept
+from sojourn.train.experiment.engines import LocalEngine, processes_may_be_replaced
 from sojourn.train.experiment.run import prepare_folder, run_experiment
 
 Wanted = Mapping[tuple[TrainingCell, str], int]
@@ -28,28 +29,25 @@ def make_runs(
 ) -> None:
     """Make what is wanted and is not there yet, all through one pool of processes.
 
-    What an earlier call finished is kept, what it had begun goes on. ``say`` is told when a cell has
-    its last run, ``progress`` of gradients.
+    What an earlier call finished is kept; what it had begun goes on, or begins anew where runs are
+    made abreast, which takes seconds. ``say`` is told when a cell has its last run, ``progress`` of
+    gradients.
     """
     begun = time.monotonic()
-    work = _in_order(_prepared(runner, wanted))
-    left = Counter(cell for cell, _ in work)
-    owner = {(part[2], part[1]): cell for cell, part in work}
-    cost = {(p[2], p[1]): expected_gradients(p[0], p[1]) for _, p in work}
+    bundles = _bundled(runner, _prepared(runner, wanted))
+    left = Counter(cell for bundle in bundles for cell, _ in bundle)
+    cost = [sum(expected_gradients(*work[:2]) for _, work in bundle) for bundle in bundles]
     shown = progress or Silent()
-    shown.start("training", sum(cost.values()))
-    advance = by_fraction(shown, cost)
-
-    def hear(part: Work[Cell], fraction: float) -> None:
-        advance((part[2], part[1]), fraction)
-
-    parts = [part for _, part in work]
-    for part, _ in LocalEngine(runner.jobs).run_work(parts, hear) if parts else ():
-        hear(part, 1.0)
-        cell = owner[part[2], part[1]]
-        left[cell] -= 1
-        if not left[cell]:
-            say(f"  {cell.title}: done after {time.monotonic() - begun:.0f} s")
+    shown.start("training", sum(cost))
+    hear = by_fraction(shown, dict(enumerate(cost)))
+    work = [[work for _, work in bundle] for bundle in bundles]
+    for place, _ in LocalEngine(runner.jobs).run_work(work, hear) if work else ():
+        hear(place, 1.0)
+        done = Counter(cell for cell, _ in bundles[place])
+        left -= done
+        for cell in done:
+            if not left[cell]:
+                say(f"  {cell.title}: done after {time.monotonic() - begun:.0f} s")
 
 
 def histories(runner: CellRunner, cell: TrainingCell, made: Wanted) -> list[History]:
@@ -104,19 +102,24 @@ def _prepare(runner: CellRunner, runs: Sequence[tuple[TrainingCell, str, int]]) 
     return entries
 
 
-def _in_order(entries: Prepared) -> Prepared:
-    """Data sets with the longest runs first, then problem by problem.
+def _bundled(runner: CellRunner, entries: Prepared) -> list[Prepared]:
+    """The runs of one problem and seed together, if their model is small; else each by itself.
 
-    A process keeps the data set and the problem that it used last.
+    In order: data sets with the longest runs first, then problem by problem, since a process keeps
+    the data set and the problem that it used last.
     """
-    cost = {id(work): expected_gradients(work[0], work[1]) for _, work in entries}
+    cost = {id(work): expected_gradients(*work[:2]) for _, work in entries}
     longest: dict[str, float] = {}
     for cell, work in entries:
         longest[cell.data] = max(cost[id(work)], longest.get(cell.data, 0.0))
 
-    def place(entry: tuple[TrainingCell, Work[Cell]]) -> tuple[float, str, str, int, float]:
+    def place(entry: tuple[TrainingCell, Work[Cell]]) -> tuple[float, str, str, int]:
         cell, work = entry
-        where = cell.data, exponential(cell).name, work[1].seed
-        return -longest[cell.data], *where, -cost[id(work)]
+        return -longest[cell.data], cell.data, exponential(cell).name, work[1].seed
 
-    return sorted(entries, key=place)
+    bundles: list[Prepared] = []
+    for _, group in groupby(sorted(entries, key=place), key=place):
+        runs = sorted(group, key=lambda entry: -cost[id(entry[1])])
+        small = runner.small(runs[0][0].data)
+        bundles += [runs] if small else [[run] for run in runs]
+    return bundles

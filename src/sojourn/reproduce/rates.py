@@ -34,9 +34,9 @@ def choose_rates(runner: CellRunner, cell: TrainingCell) -> None:
     for _ in range(MOST_EXTENSIONS):
         added = []
         for i, side in at_edge(scores, rates).items():
-            more = extended(tuple(rates[i]), side, 1)
-            rates[i] = tuple(sorted({*rates[i], *more}))
-            added += [Candidate(i, rate) for rate in more]
+            wider = extended(tuple(sorted(rates[i])), side)
+            added += [Candidate(i, rate) for rate in wider if rate not in rates[i]]
+            rates[i] = wider
         if not added:
             break
         scores |= _tried(runner, experiment, added)

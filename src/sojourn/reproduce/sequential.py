@@ -93,7 +93,7 @@ class Trials:
         """Why a data set is not here; ``None`` if it is."""
         if data not in self._absent:
             try:
-                dataset(data, self.runner.data_folder)
+                dataset(self.runner.settings.sizes[data].of(data), self.runner.data_folder)
                 self.prices.cost(data)  # while it is read
                 self._absent[data] = None
             except DataNotFound as error:

@@ -46,7 +46,7 @@ class Setting:
 @dataclass(frozen=True)
 class Size:
     """How large a run on one data set is: network, batch, length, evaluations; after how many pairs
-    results are looked at.
+    results are looked at. Images are averaged down to ``pixels`` on a side, if that is given.
     """
 
     model: str
@@ -55,6 +55,11 @@ class Size:
     evaluations: int
     rounds: int | None = None
     time: float | None = None
+    pixels: int | None = None
+
+    def of(self, data: str) -> str:
+        """The data set in this size, as experiments name it."""
+        return data if self.pixels is None else f"{data}({self.pixels})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +202,7 @@ def _size(table: Table) -> Size:
         evaluations=table.take("evaluations", int),
         rounds=table.take("rounds", int, default=None),
         time=table.take("time", float, default=None),
+        pixels=table.take("pixels", int, default=None),
     )
     table.close()
     return size

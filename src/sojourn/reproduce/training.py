@@ -30,6 +30,9 @@ from sojourn.reproduce.verdict import Outcome, Statement
 ENOUGH = 0.1
 """The share of the paper's rounds or time below which a run tells nothing about the paper's."""
 
+POINTS = 32
+"""Of a curve: there are hundreds of them."""
+
 MEASURES = ("final", "mean", "steadier", "alike", "insensitive")
 
 
@@ -181,7 +184,9 @@ def figures(
     for cell, runs, axis in _with_runs(cells, results, settings):
         name = f"claim-{number}-{cell.name.replace('.', '-')}"
         title = f"{cell.title}{' (against time)' if axis == 'time' else ''}"
-        drawn.append(learning_figure(name, title, runs, axis=axis, label=marked_label))
+        drawn.append(
+            learning_figure(name, title, runs, axis=axis, label=marked_label, points=POINTS)
+        )
     return tuple(drawn)
 
 
@@ -243,7 +248,7 @@ def _judge_cell(
         return _judge_alike({f"{name} - {r}": (own, runs) for r, runs in rivals.items()}, looks)
     if comparison.measure == "steadier":
         spreads = [Spread(r, *paired(own, runs), axis) for r, runs in rivals.items()]
-        opening = f"Standard deviations, as multiples of that of {name}: "
+        opening = f"Distances from the median loss, as multiples of those of {name}: "
         return judged(spreads, looks, partial(above, bound=1.0), opening)
     measure = final_accuracy
     if comparison.measure == "mean":

@@ -24,6 +24,8 @@ AS_FAR_AS_TOLD: dict[Outcome, str] = {
 """The verdict where some statements are decided, all the same way, and others are open."""
 
 FILE = "finding.json"
+DIGITS = 4
+"""Significant digits of a figure's numbers: more than a page can show."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +134,12 @@ class Finding:
             "tally": self.tally,
             "statements": [asdict(statement) for statement in self.statements],
             "tables": [table.to_json() for table in self.tables],
-            "figures": [figure.to_json() for figure in self.figures],
+            "figures": [figure.to_json(DIGITS) for figure in self.figures],
             "provenance": self.provenance,
         }
         target = Path(folder) / FILE
         with replacing(target) as temporary:
-            temporary.write_text(json.dumps(values, indent=1, allow_nan=False), encoding="utf-8")
+            temporary.write_text(f"{_in_lines(values)}\n", encoding="utf-8")
         return target
 
     @classmethod
@@ -164,6 +166,25 @@ class Finding:
 def _statement(entry: dict[str, Any]) -> Statement:
     compared = tuple(Compared(**one) for one in entry.get("compared", ()))
     return Statement(**{**entry, "compared": compared})
+
+
+def _in_lines(value: Any, indent: str = "") -> str:
+    """JSON in which whatever holds no other table, such as a curve, is one line."""
+    within = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, dict | list) or not any(_holds_tables(one) for one in within):
+        return json.dumps(value, allow_nan=False)
+    deeper = f"{indent} "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {_in_lines(one, deeper)}" for key, one in value.items()]
+        opened, closed = "{}"
+    else:
+        parts, (opened, closed) = [_in_lines(one, deeper) for one in value], "[]"
+    lines = ",\n".join(f"{deeper}{part}" for part in parts)
+    return f"{opened}\n{lines}\n{indent}{closed}"
+
+
+def _holds_tables(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_holds_tables, value)))
 
 
 _TEXTS = ("claim", "title", "source", "checked", "scale", "reduced")

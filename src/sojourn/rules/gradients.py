@@ -8,7 +8,7 @@ import numpy as np
 from sojourn.checks import check_number, check_whole
 from sojourn.errors import InvalidInput
 from sojourn.rules.base import Buffered, Run, Shape, WeightedGradientRule, weighted
-from sojourn.rules.server import Move, blend, check_fraction
+from sojourn.rules.server import Move, blend, check_fraction, moved
 from sojourn.rules.state import NEVER_QUEUE, Arrival, ServerState
 from sojourn.types import Vector
 
@@ -20,8 +20,10 @@ class Stepping(WeightedGradientRule):
         self, state: ServerState, arrival: Arrival, run: Run, gradient: Vector, length: float
     ) -> tuple[ServerState, bool]:
         """Move against ``gradient``, ``length`` far before weights and the server's optimiser."""
-        move = Move(gradient, -(length / arrival.divisor), run.learning_rate)
-        return self.server.move(state, move, arrival), True
+        step, server = -(length / arrival.divisor), self.server
+        if server.is_bare:
+            return state.updated(moved(state.weights, step, gradient)), True
+        return server.move(state, Move(gradient, step, run.learning_rate), arrival), True
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -66,6 +66,11 @@ class Server(Knobs, ABC):
         if self.average is not None:
             check_number("average", self.average, above=0.0, most=1.0)
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether a move is made as it is, which is then done without detours: it is for each task."""
+        return False
+
     def all_vectors(self) -> tuple[str, ...]:
         """The names of the vectors it keeps, each as long as the weights."""
         return self.vectors() if self.average is None else (*self.vectors(), AVERAGE)
@@ -106,12 +111,11 @@ class Plain(Server):
     name: ClassVar[str] = "plain"
 
     @cached_property
-    def _bare(self) -> bool:
-        """Whether a move is made as it is, which is then done without detours: it is for each task."""
+    def is_bare(self) -> bool:
         return not set_knobs(self)
 
     def move(self, state: ServerState, move: Move, arrival: Arrival) -> ServerState:
-        if self._bare:
+        if self.is_bare:
             return state.updated(moved(state.weights, move.step, move.vector))
         return super().move(state, move, arrival)
 

@@ -8,9 +8,7 @@ same rule serves the replay in virtual time and a deployment.
 rule that buffers makes a new version only when it empties its buffer.
 """
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from numpy.typing import NDArray
@@ -76,8 +74,7 @@ class Arrival(NamedTuple):
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ServerState:
+class ServerState(NamedTuple):
     """The weights, how many versions were made so far, and whatever else the rule remembers.
 
     ``weights`` is never changed in place: every version is a vector of its own. ``arrays``, of any
@@ -86,8 +83,8 @@ class ServerState:
 
     weights: Vector
     version: int = 0
-    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    numbers: Mapping[str, Number] = field(default_factory=dict)
+    arrays: Mapping[str, NDArray[Any]] = {}
+    numbers: Mapping[str, Number] = {}
 
     @property
     def model(self) -> Vector:
@@ -105,7 +102,7 @@ class ServerState:
 
     def remembering(self, **numbers: Number) -> "ServerState":
         """The same version, with ``numbers`` changed."""
-        return dataclasses.replace(self, numbers={**self.numbers, **numbers})
+        return self._replace(numbers={**self.numbers, **numbers})
 
 
 class Rule(Protocol):

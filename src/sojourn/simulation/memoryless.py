@@ -80,10 +80,9 @@ def advance(
     picks: FloatArray,
     gaps: FloatArray,
     targets: NDArray[np.uint32],
-    in_turn: bool,
+    turns: Turns | None,
     pool: NDArray[np.uint32],
     idle_clients: int,
-    turns: Turns,
     cursor: IntArray,
     now: float,
     limit: float,
@@ -96,8 +95,8 @@ def advance(
 
     ``picks`` are uniform numbers that draw finishers, ``gaps`` unit exponential times and ``targets``
     the routed clients; ``cursor`` says how many of picks (and gaps) and of targets have been used.
-    With ``in_turn`` (never-queue) the client whose turn it is among the first ``idle_clients`` of
-    ``pool`` and the finisher gets the task.
+    With ``turns`` (never-queue) the client whose turn it is among the first ``idle_clients`` of
+    ``pool`` and the finisher gets the task; without, the kernel is compiled without a word of them.
     ``done`` rounds were completed before. Returns the rounds written, the clock, and whether it has
     passed ``limit``.
     """
@@ -149,11 +148,11 @@ def advance(
         members[_index(start[b] + vacated)] = members[_index(start[b] + in_bucket - 1)]
         size[b] = in_bucket - (1 if emptied else 0)
 
-        if in_turn:
-            client = np.uint32(furthest_behind(pool, idle_clients, turns, finisher))
-        else:
+        if turns is None:
             client = targets[_index(routed)]
             routed += 1
+        else:
+            client = np.uint32(furthest_behind(pool, idle_clients, turns, finisher))
         sent[slot] = done + written
         following[slot] = nobody
         first = ends[client, head]

@@ -3,10 +3,12 @@
 import os
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sojourn.checks import check_whole
 from sojourn.energy import POWERS
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
@@ -19,7 +21,7 @@ from sojourn.simulation.estimates import Estimates, covariance_estimate
 from sojourn.simulation.moments import class_moments
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
-from sojourn.simulation.streams import Seed, seed_sequence
+from sojourn.simulation.streams import Seed, spawned
 from sojourn.types import FloatArray
 
 MOST_CLASSES_FOR_GRADIENT = 200
@@ -56,71 +58,40 @@ def replicate(
     >>> replicate(Network(fleet, uniform_routing(fleet), 30), rounds=2000, seed=1)
     Estimates(20 replicates, throughput 0.2... ± 0.00...)
     """
-    if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 2:
-        raise InvalidInput(
-            f"replicates must be a whole number of at least 2, to have standard errors; "
-            f"it is {replicates!r}"
-        )
-    if workers is not None and workers < 1:
-        raise InvalidInput(f"workers must be at least 1; it is {workers!r}")
-    sequence = seed_sequence(seed)
+    check_whole("replicates", replicates, least=2)
+    threads = _processors() if workers is None else check_whole("workers", workers)
     check_memory_for(
         f"{replicates:,} replicates",
         replicates * float(BYTES_PER_REPLICATE + 40 * network.fleet.classes),
         "Ask for fewer.",
     )
-    children = np.random.SeedSequence(
-        entropy=sequence.entropy, spawn_key=sequence.spawn_key, pool_size=sequence.pool_size
-    ).spawn(replicates)
-
-    if scenario is None:
-        chosen = Scenario.of(network, **parts)
-        if parts.get("start") is None and chosen.policy.routes:
-            chosen = Scenario.of(network, **{**parts, "start": "stationary"})
-    elif parts:
+    chosen = _scenario(network, parts) if scenario is None else scenario
+    if scenario is not None and parts:
         raise InvalidInput(f"give a scenario or its parts ({', '.join(parts)}), not both")
-    else:
-        chosen = scenario
-    check_resources(network, chosen, rounds=rounds, time=time, at_once=workers or _processors())
-    routes, classes = chosen.policy.routes, network.fleet.classes
-    powered = tells_time_spent(chosen) and any(name in network.fleet.columns for name in POWERS)
-    # The gradient is read from schedules that send one task per round; lost tasks are sent anew.
-    loses = chosen.offline == "lose" and chosen.has_calendar(network)
-    with_gradient = routes and classes <= MOST_CLASSES_FOR_GRADIENT and not loses
-
-    def one(child: np.random.SeedSequence) -> _Summary:
-        schedule = simulate(network, chosen, rounds=rounds, time=time, seed=child)
-        if schedule.rounds <= warm_up:
-            raise InvalidInput(
-                f"a replicate completed {schedule.rounds} rounds, which leaves none after a "
-                f"warm-up of {warm_up}: simulate for longer"
-            )
-        begun = float(schedule.time[warm_up - 1]) if warm_up else 0.0
-        kept = slice(warm_up, None)
-        completed = np.bincount(schedule.client[kept], minlength=network.size)
-        return _Summary(
-            rounds=schedule.rounds - warm_up,
-            time=schedule.duration - begun,
-            present=_by_class(network, schedule.mean_tasks(warm_up=warm_up)),
-            share=_by_class(network, completed / (schedule.rounds - warm_up)),
-            moments=class_moments(schedule, warm_up=warm_up) if with_gradient else None,
-            energy=float(energy_used(schedule).sum()) / schedule.rounds if powered else 0.0,
-        )
-
+    check_resources(network, chosen, rounds=rounds, time=time, at_once=threads)
+    one = _Replicate(network, chosen, rounds, time, warm_up)
     summaries: list[_Summary | None] = [None] * replicates
-    pool = ThreadPoolExecutor(max_workers=workers or _processors())
+    pool = ThreadPoolExecutor(max_workers=threads)
     try:
         with shown(progress if progress is not None else sys.stderr.isatty()) as bar:
             bar.start("replicates", replicates)
             futures: dict[Future[_Summary], int] = {
-                pool.submit(one, child): r for r, child in enumerate(children)
+                pool.submit(one.run, child): r for r, child in enumerate(spawned(seed, replicates))
             }
             for future in as_completed(futures):
                 summaries[futures[future]] = future.result()
                 bar.advance(1)
     finally:
         pool.shutdown(cancel_futures=True)
-    return _pool(network, [s for s in summaries if s is not None], powered=powered)
+    return _pool(network, [s for s in summaries if s is not None], powered=one.powered)
+
+
+def _scenario(network: Network, parts: dict[str, Any]) -> Scenario:
+    """The scenario of these parts; where nothing is said of the start, from the steady state."""
+    made = Scenario.of(network, **parts)
+    if parts.get("start") is None and made.policy.routes:
+        return Scenario.of(network, **{**parts, "start": "stationary"})
+    return made
 
 
 def _processors() -> int:
@@ -134,6 +105,49 @@ class _Summary(NamedTuple):
     share: FloatArray
     moments: tuple[FloatArray, FloatArray] | None
     energy: float
+
+
+@dataclass(frozen=True)
+class _Replicate:
+    """What every replicate simulates, and what is kept of it."""
+
+    network: Network
+    scenario: Scenario
+    rounds: int | None
+    time: float | None
+    warm_up: int
+
+    @property
+    def powered(self) -> bool:
+        """Whether energy can be told."""
+        columns = self.network.fleet.columns
+        return tells_time_spent(self.scenario) and any(name in columns for name in POWERS)
+
+    @property
+    def with_gradient(self) -> bool:
+        """It is read from schedules that send one task per round; lost tasks are sent anew."""
+        loses = self.scenario.offline == "lose" and self.scenario.has_calendar(self.network)
+        few = self.network.fleet.classes <= MOST_CLASSES_FOR_GRADIENT
+        return self.scenario.policy.routes and few and not loses
+
+    def run(self, seed: np.random.SeedSequence) -> _Summary:
+        network, warm_up = self.network, self.warm_up
+        schedule = simulate(network, self.scenario, rounds=self.rounds, time=self.time, seed=seed)
+        if schedule.rounds <= warm_up:
+            raise InvalidInput(
+                f"a replicate completed {schedule.rounds} rounds, which leaves none after a "
+                f"warm-up of {warm_up}: simulate for longer"
+            )
+        begun = float(schedule.time[warm_up - 1]) if warm_up else 0.0
+        completed = np.bincount(schedule.client[warm_up:], minlength=network.size)
+        return _Summary(
+            rounds=schedule.rounds - warm_up,
+            time=schedule.duration - begun,
+            present=_by_class(network, schedule.mean_tasks(warm_up=warm_up)),
+            share=_by_class(network, completed / (schedule.rounds - warm_up)),
+            moments=class_moments(schedule, warm_up=warm_up) if self.with_gradient else None,
+            energy=float(energy_used(schedule).sum()) / schedule.rounds if self.powered else 0.0,
+        )
 
 
 def _pool(network: Network, summaries: list[_Summary], *, powered: bool) -> Estimates:

@@ -17,7 +17,7 @@ from sojourn.simulation.sending import Sending
 from sojourn.simulation.starts import first_clients
 from sojourn.simulation.stationruns import StationRun
 from sojourn.simulation.streams import BLOCK, Seed, Stream, generators
-from sojourn.simulation.turns import begin, no_turns, turns
+from sojourn.simulation.turns import begin, turns
 from sojourn.simulation.units import Units
 from sojourn.types import FloatArray, IntArray
 
@@ -82,12 +82,11 @@ class _MemorylessRun:
         self._picks = Stream(picking.random)
         self._gaps = Stream(service.standard_exponential)
         self._targets = routed_stream(network, dispatch)
-        self._in_turn = isinstance(scenario.policy, NeverQueue)
-        self._turns = turns(network) if self._in_turn else no_turns()
+        self._turns = turns(network) if isinstance(scenario.policy, NeverQueue) else None
         self._pool = np.arange(n, dtype=np.uint32)
         first = first_clients(network, scenario.start, m, starting)
         memoryless.place(self._queues, self._busy, first)
-        self._idle = begin(self._turns, self._pool, first) if self._in_turn else 0
+        self._idle = 0 if self._turns is None else begin(self._turns, self._pool, first)
 
     def advance(
         self,
@@ -107,10 +106,9 @@ class _MemorylessRun:
                 self._picks.values,
                 self._gaps.values,
                 self._targets.values,
-                self._in_turn,
+                self._turns,
                 self._pool,
                 self._idle,
-                self._turns,
                 cursor,
                 self._now,
                 limit,

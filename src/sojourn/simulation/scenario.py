@@ -1,6 +1,5 @@
 """What a simulation assumes beside the network: laws, policy, start, work."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sojourn.checks import check_positive
 from sojourn.dispatch import Policy, Routed, as_policy, policy_to_table
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.laws import (
@@ -73,8 +73,7 @@ class Scenario:
         hours: Any = None,
         drift: Any = None,
     ) -> None:
-        if not (isinstance(work, int | float | np.number) and math.isfinite(work) and work > 0):
-            raise InvalidInput(f"work must be positive and finite; it is {work!r}")
+        check_positive("work", work)
         begin: Any = "spread" if start is None else start
         if start_name(begin) == "given":
             try:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sojourn.checks import check_positive, check_whole
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
 from sojourn.simulation.capacity import check_resources
@@ -120,9 +121,7 @@ def _pieces(
 def _check_horizon(rounds: int | None, time: float | None) -> None:
     if (rounds is None) == (time is None):
         raise InvalidInput("say how long to simulate: either rounds or time, one of the two")
-    if rounds is not None and (
-        isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 1
-    ):
-        raise InvalidInput(f"rounds must be a whole number of at least 1; it is {rounds!r}")
-    if time is not None and not (math.isfinite(time) and time > 0):
-        raise InvalidInput(f"time must be positive and finite; it is {time!r}")
+    if rounds is not None:
+        check_whole("rounds", rounds)
+    if time is not None:
+        check_positive("time", time)

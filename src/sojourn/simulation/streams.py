@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn.errors import InvalidInput
+from sojourn.checks import check_seed
 
 BLOCK = 8192
 
@@ -51,20 +51,23 @@ def generators(seed: Seed, number: int) -> list[np.random.Generator]:
     >>> a == b
     True
     """
+    return [np.random.Generator(np.random.SFC64(child)) for child in spawned(seed, number)]
+
+
+def spawned(seed: Seed, number: int) -> list[np.random.SeedSequence]:
+    """Independent seeds that depend on ``seed`` only, however often this is called."""
     sequence = seed_sequence(seed)
     fresh = np.random.SeedSequence(
         entropy=sequence.entropy, spawn_key=sequence.spawn_key, pool_size=sequence.pool_size
     )
-    return [np.random.Generator(np.random.SFC64(child)) for child in fresh.spawn(number)]
+    return fresh.spawn(number)
 
 
 def seed_sequence(seed: Seed) -> np.random.SeedSequence:
     """``seed`` as a NumPy ``SeedSequence``."""
     if isinstance(seed, np.random.SeedSequence):
         return seed
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InvalidInput(f"seed must be a whole number, 0 or more; it is {seed!r}")
-    return np.random.SeedSequence(int(seed))
+    return np.random.SeedSequence(check_seed(seed))
 
 
 def seed_record(seed: Seed) -> Any:

@@ -23,10 +23,10 @@ from sojourn.tuning.race import (
     LEAST_FINALISTS,
     LEAST_SEEDS,
     LOOKED_BELOW,
-    REPEATED,
     RUNGS,
     expected_cost,
     expected_runs,
+    repeated,
 )
 from sojourn.tuning.setting import Setting
 
@@ -137,7 +137,8 @@ def _evaluations(setting: Setting) -> float:
     parts = evaluated_parts(setting.criterion)
     rows = np.diff([0, *np.searchsorted(parts, RUNGS, side="right")])
     runs = expected_runs(len(setting.candidates), len(setting.rates))
-    return float(np.dot(runs, rows)) + (sum(REPEATED) + LOOKED_BELOW) * parts.size
+    whole = sum(repeated(len(setting.candidates))) + LOOKED_BELOW
+    return float(np.dot(runs, rows)) + whole * parts.size
 
 
 def fitted(setting: Setting, costs: Costs, budget: float | None, width: int) -> tuple[Setting, str]:

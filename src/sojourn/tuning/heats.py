@@ -21,14 +21,16 @@ from sojourn.tuning.learning_rates import MOST_EXTENSIONS, extended
 from sojourn.tuning.pilots import Pilot, advance, group_key, horizon_of, schedule_for
 from sojourn.tuning.race import (
     PROGRESS,
-    REPEATED,
     RUNGS,
     SPREAD_OF_SCORE,
     Candidate,
     at_edge,
     below,
-    cautious,
+    beside,
+    on_average,
+    opening,
     ranking,
+    repeated,
     steadiest,
     survivors,
 )
@@ -125,9 +127,9 @@ class Heats:
             rung = self._rung(fraction, alive)
             if fraction == RUNGS[-1]:
                 self._look_below(rung, race)
-                self._repeat(rung)
+                self._repeat(rung, race.entered)
             if not race.rungs:
-                self._extend(rung, race)
+                self._look_beside(rung, race)
             race.rungs.append(rung)
             race.gradients += rung.gradients
             alive = self._alive(race)
@@ -136,7 +138,7 @@ class Heats:
 
     def _alive(self, race: Race) -> list[Candidate]:
         if not race.rungs:
-            return [Candidate(i, rate) for i, rates in race.rates.items() for rate in rates]
+            return opening(race.rates)
         if len(race.rungs) == len(RUNGS):
             return []
         scores = race.rungs[-1].telling
@@ -174,18 +176,18 @@ class Heats:
         rung.scores |= further.scores
         rung.gradients += further.gradients
 
-    def _repeat(self, rung: Rung) -> None:
+    def _repeat(self, rung: Rung, entered: int) -> None:
         """Run ever fewer of the finalists on further pilot seeds too."""
         seen = {c: [score] for c, score in rung.scores.items()}
         rung.repeated = tuple(rung.scores)
-        for place, number in enumerate(REPEATED, start=1):
-            judged = {c: cautious(seen[c]) for c in rung.repeated}
+        for place, number in enumerate(repeated(entered), start=1):
+            judged = {c: on_average(seen[c]) for c in rung.repeated}
             rung.repeated = tuple(ranking(judged)[:number])
             again = self._rung(rung.fraction, rung.repeated, self.setting.pilot_seed + place)
             rung.gradients += again.gradients
             for candidate, score in again.scores.items():
                 seen[candidate].append(score)
-        rung.scores = {c: cautious(scores) for c, scores in seen.items()}
+        rung.scores = {c: on_average(scores) for c, scores in seen.items()}
 
     def _score(self, history: History, until: float) -> float:
         return self.setting.criterion.score(history, until, SPREAD_OF_SCORE)
@@ -211,15 +213,12 @@ class Heats:
             if piece
         ]
 
-    def _extend(self, rung: Rung, race: Race) -> None:
-        """Try learning rates beyond an edge at which the best one lies."""
+    def _look_beside(self, rung: Rung, race: Race) -> None:
+        """Try the learning rates next to the best of every strategy, beyond an edge if it lies there."""
         for _ in range(MOST_EXTENSIONS):
-            edges = at_edge(rung.telling, race.rates)
-            added = []
-            for strategy, side in edges.items():
-                more = extended(race.rates[strategy], side)
-                race.rates[strategy] = tuple(sorted({*race.rates[strategy], *more}))
-                added += [Candidate(strategy, rate) for rate in more]
+            for strategy, side in at_edge(rung.telling, race.rates).items():
+                race.rates[strategy] = extended(race.rates[strategy], side)
+            added = beside(rung.telling, race.rates)
             if not added:
                 return
             further = self._rung(rung.fraction, added)

@@ -6,7 +6,7 @@ from sojourn.stability import largest_stable_step
 STEPS_BELOW, STEPS_ABOVE = 5, 2
 """Grid points on either side of the stable step."""
 FACTOR = 2.0
-MOST_EXTENSIONS = 3
+MOST_EXTENSIONS = 4
 
 
 def grid(
@@ -36,15 +36,15 @@ def grid(
     return tuple(rounded(centre * FACTOR**k) for k in exponents)
 
 
-def extended(rates: tuple[float, ...], side: str, number: int = 2) -> tuple[float, ...]:
-    """``number`` further learning rates beyond an edge of ``rates``.
+def extended(rates: tuple[float, ...], side: str) -> tuple[float, ...]:
+    """``rates`` with one more beyond an edge.
 
-    >>> extended((0.1, 0.2), "above")
-    (0.4, 0.8)
+    >>> extended((0.1, 0.2), "above"), extended((0.1, 0.2), "below")
+    ((0.1, 0.2, 0.4), (0.05, 0.1, 0.2))
     """
     if side == "above":
-        return tuple(rounded(max(rates) * FACTOR ** (k + 1)) for k in range(number))
-    return tuple(rounded(min(rates) / FACTOR ** (k + 1)) for k in range(number))
+        return *rates, rounded(max(rates) * FACTOR)
+    return rounded(min(rates) / FACTOR), *rates
 
 
 def rounded(rate: float) -> float:

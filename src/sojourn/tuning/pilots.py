@@ -9,10 +9,9 @@ import numpy as np
 
 from sojourn.history import History
 from sojourn.simulation.schedule import Schedule
-from sojourn.train.experiment.build import validation_problem
+from sojourn.train.experiment.build import client_weights_of, validation_problem
 from sojourn.train.experiment.cells import (
     ONE_AT_A_TIME,
-    client_weights_of,
     using_threads,
     whole_schedule,
 )

@@ -5,8 +5,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sojourn.estimate import Estimate
-
 RUNGS = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """The fractions of the horizon at which candidates are compared."""
 KEPT = (1 / 10, 1 / 14, 1 / 40)
@@ -17,16 +15,18 @@ RATES_OF_EACH = (2, 1, 0)
 """Learning rates of every strategy that go on besides, so that none is out for starting slowly."""
 BASELINE_RATES = (3, 1, 0)
 """The same for baselines, which must be beaten at their best."""
+FEW_RATES = 4
+"""Learning rates of a strategy that are all tried at once; of more, every other one first."""
 LEAST_FINALISTS = 3
 LEADERS = 4
 """Strategies that keep their next smaller learning rate after the first rung."""
-REPEATED = (3, 2, 2)
-"""How many finalists run on a second, third and fourth pilot seed: luck decides between few."""
+REPEATED = (1 / 28, 1 / 34, 1 / 67)
+"""The fraction of all candidates that runs on a second, third and fourth pilot seed, two at least."""
 LEAST_SEEDS, MOST_SEEDS = 3, 6
 """Fresh seeds on which finalists are compared."""
 LOOKED_BELOW = 2
 """Finalists that run with the next smaller learning rate too, and with one more if they end best at that."""
-TIE = 0.02
+TIE = 0.01
 """Scores that differ by less, in proportion, are not told apart by a few pilots."""
 SPREAD_OF_SCORE = 0.15
 """The last fraction of a rung over which a score is averaged."""
@@ -42,6 +42,41 @@ class Candidate:
 
 Scores = Mapping[Candidate, float]
 """Smaller is better; infinite for what diverged."""
+
+
+def opening(rates: Mapping[int, Sequence[float]]) -> list[Candidate]:
+    """Who begins: of every strategy every other learning rate, the largest first; all of a few.
+
+    A score has one valley in the learning rate, so what was left out is tried `beside` the best.
+
+    >>> [c.learning_rate for c in opening({0: (0.1, 0.2, 0.4, 0.8, 1.6)})]
+    [0.1, 0.4, 1.6]
+    """
+    return [
+        Candidate(strategy, rate)
+        for strategy, own in rates.items()
+        for rate in (own if len(own) <= FEW_RATES else sorted(own)[::-2][::-1])
+    ]
+
+
+def beside(scores: Scores, rates: Mapping[int, Sequence[float]]) -> list[Candidate]:
+    """The learning rates next to the best of every strategy that have not been tried.
+
+    Where all diverged, the next smaller one.
+
+    >>> beside({Candidate(0, 0.1): 2.0, Candidate(0, 0.4): 1.0}, {0: (0.1, 0.2, 0.4, 0.8, 1.6)})
+    [Candidate(strategy=0, learning_rate=0.2), Candidate(strategy=0, learning_rate=0.8)]
+    """
+    found = []
+    for strategy, listed in rates.items():
+        own = {c: s for c, s in scores.items() if c.strategy == strategy}
+        ranked, all_rates = ranking(own), sorted(listed)
+        near = ranked[0].learning_rate if ranked else min(c.learning_rate for c in own)
+        place = all_rates.index(near)
+        sides = [place - 1, place + 1] if ranked else [place - 1]
+        next_to = [Candidate(strategy, all_rates[i]) for i in sides if 0 <= i < len(all_rates)]
+        found += [c for c in next_to if c not in own]
+    return found
 
 
 def survivors(
@@ -115,7 +150,7 @@ def ranking(scores: Scores) -> list[Candidate]:
 
 
 def at_edge(scores: Scores, rates: Mapping[int, Sequence[float]]) -> dict[int, str]:
-    """The strategies whose best learning rate is the least or the largest that was tried.
+    """The strategies whose best learning rate is the least or the largest of their ``rates``.
 
     >>> at_edge({Candidate(0, 0.1): 2.0, Candidate(0, 0.2): 1.0}, {0: (0.1, 0.2)})
     {0: 'above'}
@@ -149,15 +184,26 @@ def below(scores: Scores, rates: Mapping[int, Sequence[float]]) -> list[Candidat
     return found
 
 
+def repeated(entered: int) -> tuple[int, ...]:
+    """How many finalists run on a second, third and fourth pilot seed: luck decides between few.
+
+    >>> repeated(132), repeated(24)
+    ((5, 4, 2), (2, 2, 2))
+    """
+    return tuple(max(2, math.ceil(part * entered)) for part in REPEATED)
+
+
 def expected_runs(entered: int, strategies: int) -> tuple[float, ...]:
     """About how many of ``entered`` candidates run to each rung, on the first pilot seed.
 
-    Half of the leaders are taken to be among the rates that every strategy keeps.
+    Half of them open, two more of each strategy are tried beside its best; half of the leaders are
+    taken to be among the rates that every strategy keeps.
 
     >>> [round(number) for number in expected_runs(96, 12)]
-    [96, 29, 16, 6]
+    [72, 29, 16, 6]
     """
-    alive = [float(entered)]
+    few = entered <= FEW_RATES * strategies
+    alive = [float(entered) if few else entered / 2 + 2.0 * strategies]
     for rung, kept in enumerate(KEPT):
         final = rung == len(KEPT) - 1
         best = max(LEAST_FINALISTS + 1 if final else 1, math.ceil(kept * entered))
@@ -170,24 +216,24 @@ def expected_cost(entered: int, strategies: int) -> float:
     """About how many whole runs a race among ``entered`` candidates costs.
 
     >>> round(expected_cost(96, 12) / 96, 2)
-    0.33
+    0.32
     """
     steps = (after - before for before, after in zip((0.0, *RUNGS), RUNGS, strict=False))
     runs = expected_runs(entered, strategies)
-    whole = sum(REPEATED) + LOOKED_BELOW
+    whole = sum(repeated(entered)) + LOOKED_BELOW
     return sum(alive * step for alive, step in zip(runs, steps, strict=True)) + whole
 
 
-def cautious(scores: Sequence[float]) -> float:
-    """Mean and standard error together: what varies from seed to seed is a risk.
+def on_average(scores: Sequence[float]) -> float:
+    """The mean over pilot seeds; infinite if one diverged.
 
-    >>> cautious([1.0]), cautious([0.5, 1.0, 1.5]), cautious([1.0, math.inf])
-    (1.0, 1.2886751345948129, inf)
+    Seeds differ by more than finalists do, but finalists share them. A standard error of a few seeds is
+    mostly about what they share, so that none is added.
+
+    >>> on_average([0.5, 1.0]), on_average([1.0, math.inf])
+    (0.75, inf)
     """
-    if not all(map(math.isfinite, scores)):
-        return math.inf
-    estimate = Estimate.from_samples(scores)
-    return float(estimate.mean + (estimate.standard_error if len(scores) > 1 else 0.0))
+    return statistics.fmean(scores)
 
 
 def steadiest(scores: Scores) -> Candidate | None:

@@ -14,11 +14,11 @@ from sojourn.jackson import analyze
 from sojourn.network import Network, square_root_routing
 from sojourn.optimize import NoiseRate, Objective, PerTime, optimize_routing
 from sojourn.rules import AsyncSGD, Weighting
-from sojourn.train.experiment.build import build_problem
+from sojourn.train.experiment.build import build_problem, calibration_of
 from sojourn.train.experiment.calibrate import curvature
-from sojourn.train.experiment.cells import calibration_of, threads_for
+from sojourn.train.experiment.cells import threads_for
 from sojourn.train.experiment.experiment import FIRST_PILOT_SEED, Experiment, experiment_from_table
-from sojourn.train.experiment.strategy import Strategy
+from sojourn.train.experiment.strategy import Strategy, learning_rates_given
 from sojourn.train.replay.problem import Problem
 from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.learning_rates import grid
@@ -161,10 +161,7 @@ def weight_square(strategy: Strategy) -> float:
 
 def _rates(strategy: Strategy, given: Any, bend: float, where: str) -> tuple[float, ...]:
     if given is not None:
-        rates = given if isinstance(given, list) else [given]
-        if not all(isinstance(r, int | float) and r > 0 for r in rates):
-            raise InvalidFile(f"{where}: learning rates must be positive numbers: {given!r}")
-        return tuple(sorted(float(rate) for rate in rates))
+        return tuple(sorted(learning_rates_given(given, where)))
     tasks = strategy.scenario.policy.in_flight(strategy.network)
     return grid(
         strategy.rule, bend, tasks=tasks, weight_square=weight_square(strategy), number=RATES

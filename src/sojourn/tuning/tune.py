@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from sojourn.comparison import told_apart
+from sojourn.comparison import Looks, told_apart
 from sojourn.errors import InvalidInput
 from sojourn.estimate import Estimate
 from sojourn.figure import Figure
@@ -21,9 +21,10 @@ from sojourn.progress import Progress, Silent
 from sojourn.provenance import provenance
 from sojourn.report.tuned import race_figure
 from sojourn.runfolder import RunFolder
+from sojourn.summary import TARGETS
 from sojourn.train.experiment.cells import Cell
 from sojourn.train.experiment.engines import Engine, LocalEngine
-from sojourn.train.experiment.experiment import TARGETS, Experiment
+from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.run import plan_texts, run_all, write_results
 from sojourn.tuning.answer import plan_of, sentence
 from sojourn.tuning.budget import Costs, fitted, measure, parse_duration
@@ -209,7 +210,7 @@ def _confirm(
     written = RunFolder(folder)
     written.cells.mkdir(parents=True, exist_ok=True)
     rates = [c.learning_rate for c in finalists]
-    looks = MOST_SEEDS - LEAST_SEEDS + 1
+    looks = Looks(tuple(range(LEAST_SEEDS, MOST_SEEDS + 1)))
     number = LEAST_SEEDS
     while True:
         experiment = dataclasses.replace(experiment, seeds=tuple(range(number)))

@@ -41,7 +41,8 @@ class Verdict:
 
     *apply* ``update``, which is the client's own times ``scale`` unless several clients' make one;
     *refuse* it, for ``reason``, as the client's fault if ``blame``; *hold* it back, which is nobody's
-    fault; or *keep* it, because it will move the model together with others.
+    fault; or *keep* it, because it will move the model together with others. ``idle`` says that its
+    client is one whose updates are next to nothing, which is no fault either.
     """
 
     outcome: Outcome
@@ -49,6 +50,7 @@ class Verdict:
     scale: float = 1.0
     reason: str = ""
     blame: bool = True
+    idle: bool = False
 
 
 class Guard(Protocol):

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn.deploy.screening.base import Gradient, Screen, Submission, Verdict, unusable
+from sojourn.deploy.screening.base import Gradient, Screen, Submission, Verdict
 from sojourn.deploy.screening.median import Median
 from sojourn.deploy.screening.norm import LARGEST_RATIO, Norm, NormGuard
 from sojourn.deploy.screening.reference import Reference
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.types import FloatArray
+from sojourn.types import FloatArray, Vector
 
 SCREENS: dict[str, type[Screen]] = {kind.name: kind for kind in (Norm, Reference, Median)}
 NONE = "none"
@@ -56,24 +56,23 @@ class Chain:
 
     def judge(
         self,
-        update: object,
+        update: Vector,
         *,
         client: int,
-        weights: NDArray[np.floating],
+        weights: Vector,
         version: int,
         weight: float = 1.0,
         earned: float = math.inf,
         descends: bool = True,
     ) -> Verdict:
-        """What to do with an update of ``client``, which may be anything."""
-        reason = unusable(update, weights)
-        if reason is not None:
-            return Verdict("refuse", reason=reason)
-        assert isinstance(update, np.ndarray)
+        """What to do with an update of ``client`` that is not `unusable`."""
         given = Submission(update, client, weights, version, weight, earned, descends)
         scale = 1.0
         for guard in self._guards:
             verdict = guard.judge(given)
+            if verdict.idle and self.trusts_majority:
+                reason = f"{verdict.reason}: next to nothing, as of those before"
+                return Verdict("refuse", reason=reason, blame=False, idle=True)
             if verdict.outcome != "apply" or verdict.update is None:
                 return verdict
             given, scale = replace(given, update=verdict.update), scale * verdict.scale

@@ -37,6 +37,8 @@ FEW_CLIENTS = 5
 MOST_FIRST = 16
 BURST = 5.0
 """Weight that every client may spend before it has earned any."""
+NEGLIGIBLE = 0.04
+"""Of the largest norm allowed: who sends less again and again only keeps others waiting."""
 QUANTILE = 0.7
 """Above the median, so that few honest updates are clipped where clients differ."""
 
@@ -48,8 +50,9 @@ class Norm(Screen):
 
     Until half of the clients (at most 16) have sent something nothing can be said about a norm, and
     updates are held back, because who answers first may be hostile; with fewer than five clients,
-    where a majority means little, they are not. A norm a thousand times the largest allowed, or a
-    thousand times that of the weights (or 1, if that is larger), is refused as the client's fault.
+    where a majority means little, they are not. A norm a thousand times the largest allowed is
+    refused as the client's fault, and as long as so few clients were not heard one a thousand times
+    that of the weights (or 1, if that is larger) and of what the others have sent.
 
     >>> guard = Norm().guard(2, 3, None)
     >>> for client in range(3):
@@ -79,6 +82,7 @@ class NormGuard:
         self._enough = half if clients >= FEW_CLIENTS else min(3, clients + 1)
         self._holds = clients >= FEW_CLIENTS
         self.spent: FloatArray = np.zeros(clients)
+        self.idle = np.zeros(clients, dtype=np.int64)
         self._usual = math.nan
         self._heard = 0
         self._age = 0
@@ -86,7 +90,7 @@ class NormGuard:
     def judge(self, given: Submission) -> Verdict:
         norm = norm_of(given.update)
         bound = self.bound()
-        absurd = ABSURD * min(bound, max(1.0, norm_of(given.weights)))
+        absurd = ABSURD * (self._scale(given) if math.isinf(bound) else bound)
         self._remember(given.client, norm)
         if norm > absurd:
             reason = f"its norm is {norm:.3g}, above the largest allowed, {absurd:.3g}"
@@ -98,8 +102,25 @@ class NormGuard:
         scale = min(1.0, bound / norm) if norm > 0.0 else 1.0
         if self._holds and (usual := self.typical[given.client]) > bound:
             scale *= bound / float(usual)
+        idle = self._is_idle(given.client, scale * norm, bound)
+        reason = f"its norm is {norm:.3g}, of which {scale * norm:.3g} would count" if idle else ""
         scale *= self._affordable(given)
-        return Verdict("apply", *_scaled(given.update, scale))
+        return Verdict("apply", *_scaled(given.update, scale), reason=reason, idle=idle)
+
+    def _scale(self, given: Submission) -> float:
+        """What norms are like as far as can be told from too few clients: all may be held back."""
+        if self._holds:
+            return math.inf
+        others = np.delete(self.typical, given.client) if self.typical.size > 1 else self.typical
+        known = [max(1.0, norm_of(given.weights)), *others[~np.isnan(others)].tolist()]
+        return float(max(known))
+
+    def _is_idle(self, client: int, counts: float, bound: float) -> bool:
+        """Whether next to nothing of a client's last updates counts, and of most clients' more."""
+        nothing = self._holds and counts <= NEGLIGIBLE * bound
+        self.idle[client] = self.idle[client] + 1 if nothing else 0
+        few = 2 * np.count_nonzero(self.idle >= RECENT) <= self.idle.size
+        return bool(few and self.idle[client] >= RECENT)
 
     def _affordable(self, given: Submission) -> float:
         """The part of an update's weight that its client can pay for, which it then has spent."""
@@ -122,11 +143,12 @@ class NormGuard:
         return self.largest_ratio * self._usual
 
     def record(self) -> dict[str, NDArray[Any]]:
-        return {"recent": self.recent, "spent": self.spent}
+        return {"recent": self.recent, "spent": self.spent, "idle": self.idle}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.recent = np.array(arrays["recent"], dtype=np.float64)
         self.spent = np.array(arrays["spent"], dtype=np.float64)
+        self.idle = np.array(arrays.get("idle", np.zeros(len(self.spent))), dtype=np.int64)
         self.typical = np.array([_median(row) for row in self.recent])
         self._heard = int(np.count_nonzero(~np.isnan(self.typical)))
         self._age = self.typical.size + 1

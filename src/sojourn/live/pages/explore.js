@@ -1,7 +1,7 @@
 (function () {
   const base = known.settings;
   const fresh = () => JSON.parse(JSON.stringify(base));
-  const SHORT = { m: "concurrency", d: "dispatch", a: "exponent", lr: "learning_rate", b: "debias", g: "goal", t: "gradient_norm", p: "partition", h: "horizon" };
+  const SHORT = { m: "concurrency", d: "dispatch", a: "exponent", lr: "learning_rate", b: "debias", g: "goal", t: "squared_gradient_norm", p: "partition", h: "horizon" };
   const WORDS = new Set(["dispatch", "goal", "partition"]);
   let state = fresh(), pins = [], metric = "accuracy", tries = [], latest = null;
 
@@ -106,7 +106,7 @@
     for (const input of document.querySelectorAll("[name=dispatch]")) input.checked = input.value === state.dispatch;
     for (const input of document.querySelectorAll("[name=goal]")) input.checked = input.value === state.goal;
     put($("exponent"), state.exponent); put($("tasks"), state.concurrency); put($("tasks-exact"), state.concurrency);
-    put($("rate"), Math.log10(state.learning_rate)); put($("rate-exact"), state.learning_rate); put($("debias"), state.debias); put($("norm"), state.gradient_norm);
+    put($("rate"), Math.log10(state.learning_rate)); put($("rate-exact"), state.learning_rate); put($("debias"), state.debias); put($("norm"), state.squared_gradient_norm);
     $("rate").setAttribute("aria-valuetext", shown(state.learning_rate));
     $("exponent-out").textContent = `a = ${state.exponent}`;
     $("debias-out").textContent = state.debias;
@@ -127,7 +127,7 @@
   listen("rate", (v) => { state.learning_rate = rounded(10 ** v); });
   listen("rate-exact", (v) => { if (v > 0) state.learning_rate = v; });
   listen("debias", (v) => { state.debias = v; });
-  listen("norm", (v) => { state.gradient_norm = v; });
+  listen("norm", (v) => { state.squared_gradient_norm = v; });
   listen("horizon", (v) => { if (v > 0) state.horizon = v; });
   for (const name of ["dispatch", "goal"]) {
     for (const input of document.querySelectorAll(`[name=${name}]`)) input.addEventListener("change", () => { state[name] = input.value; show(); changed(); });

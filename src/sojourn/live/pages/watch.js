@@ -41,9 +41,10 @@
     $("race-hint").textContent = now.race ? `the best learning rate of every strategy; a rung is a fraction of the horizon, a score the smaller the better, – where it did not go on; ${race.ran.join(", ")} candidates ran` : "";
     table("race", ["strategy", "learning rate", ...race.rungs.map((f) => (f < 1 ? `to 1/${shown(1 / f)} of the horizon` : "to the end"))], race.rows.map((r) => [r.name, shown(r.learning_rate), ...r.scores.map((s) => shown(s))]));
     const planned = now.clients.some((c) => c.planned !== null);
-    table("clients", ["client", "status", "queue", "updates used", "refused", "speed", ...(planned ? ["planned", "of plan"] : []), "staleness", "theory"],
+    table("clients", ["client", "status", "queue", "updates used", "refused", "speed", ...(planned ? ["planned", "of plan"] : []), "staleness", "theory", "norm", "agreement", "of largest speed"],
       now.clients.map((c) => [c.name, element("span", {}, element("i", { class: `dotted ${c.status === "alive" ? "on" : "off"}` }), c.status), c.waiting, c.used, c.refused, shown(c.rate),
-        ...(planned ? [shown(c.planned), c.against_plan === null ? "–" : percent(c.against_plan)] : []), shown(c.staleness), shown(c.predicted)]));
+        ...(planned ? [shown(c.planned), c.against_plan === null ? "–" : percent(c.against_plan)] : []), shown(c.staleness), shown(c.predicted),
+        shown(c.norm), shown(c.agreement), c.speed === null ? "–" : percent(c.speed)]));
     $("events-card").hidden = !now.events.length;
     $("events").textContent = now.events.map((line) => line.replaceAll("\t", "  ")).join("\n");
   }

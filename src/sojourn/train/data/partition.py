@@ -7,7 +7,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from sojourn.errors import InvalidInput
-from sojourn.train.naming import split_parameter
+from sojourn.extensions import split_parameter
 from sojourn.types import FloatArray, IntArray
 
 PARTITIONS = ("homogeneous", "dirichlet", "labels", "disjoint", "by-speed")

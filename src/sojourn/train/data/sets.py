@@ -13,7 +13,8 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sojourn.errors import DataNotFound, InvalidFile, InvalidInput, MissingExtra, UnknownName
+from sojourn.errors import DataNotFound, InvalidFile, InvalidInput, MissingExtra
+from sojourn.extensions import split_parameter
 from sojourn.train.data.formats import (
     CIFAR_10_BINARY,
     CIFAR_10_PICKLED,
@@ -24,7 +25,6 @@ from sojourn.train.data.formats import (
     read_idx,
     read_pickled,
 )
-from sojourn.types import IntArray
 
 Bytes = NDArray[np.uint8]
 Split = tuple[Bytes, Bytes]
@@ -38,7 +38,8 @@ class Dataset:
     """Normalised images, their labels, and what is needed to augment them.
 
     ``train`` and ``test`` are pairs of a float tensor (N, channels, height, width) and a tensor of
-    whole labels (N,). ``black`` is the value of a black pixel per channel after normalisation.
+    whole labels (N,). ``black`` is the value of a black pixel per channel after normalisation, and
+    ``averaged`` how many pixels in a row have become one.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Dataset:
     test: tuple[Tensor, Tensor]
     classes: int
     black: tuple[float, ...]
+    averaged: int = 1
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,29 +63,52 @@ class Dataset:
 def load_dataset(name: str = "digits", data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """The data set called ``name``: digits, fashion-mnist, kmnist, cifar-10 or cifar-100.
 
-    Files are sought in ``data_dir``, then in ``$SOJOURN_DATA``, then where Debian's packages put
-    them; each is checked for size and checksum before it is used.
+    ``cifar-10(8)`` has images of 8 x 8 pixels, each the average of 4 x 4 and four times as large: so
+    images keep their length, and a learning rate means about what it means for whole ones. Files are
+    sought in ``data_dir``, then in ``$SOJOURN_DATA``, then where Debian's packages put them; each is
+    checked for size and checksum before it is used.
 
     >>> digits = load_dataset("digits")
     >>> digits.shape, digits.classes, len(digits.train[0]), len(digits.test[0])
     ((1, 8, 8), 10, 1442, 355)
     """
-    if name not in DATASETS:
-        raise UnknownName("data set", name, DATASETS)
+    name, side = parse_data(name)
     if data_dir is not None and not Path(data_dir).is_dir():
         raise InvalidInput(f"the data directory '{data_dir}' is not a folder")
     source = DATASETS[name]
+    averaged = 1 if side is None else source.side // side
     train, test = source.read(data_dir)
     mean = np.array(source.mean, np.float32).reshape(1, -1, 1, 1)
     scale = np.array(source.deviation, np.float32).reshape(1, -1, 1, 1)
+    scale /= averaged
     black = tuple(float(value) for value in (-mean / scale).ravel())
     return Dataset(
         name=name,
-        train=_tensors(train, source, mean, scale),
-        test=_tensors(test, source, mean, scale),
+        train=_tensors(train, source, mean, scale, averaged),
+        test=_tensors(test, source, mean, scale, averaged),
         classes=source.classes,
         black=black,
+        averaged=averaged,
     )
+
+
+def parse_data(text: str) -> tuple[str, int | None]:
+    """The name of a data set, and the side that its images are averaged down to, if they are.
+
+    >>> parse_data("cifar-10(8)"), parse_data("digits")
+    (('cifar-10', 8), ('digits', None))
+    """
+    name, given = split_parameter("data set", text, DATASETS)
+    if given is None:
+        return name, None
+    side = DATASETS[name].side
+    sides = [number for number in range(1, side) if side % number == 0]
+    if given not in map(str, sides):
+        raise InvalidInput(
+            f"data '{text}': images of {side} x {side} pixels cannot be averaged down to a side of "
+            f"{given}. Choose among {', '.join(map(str, sides))}, or write {name} for whole images."
+        )
+    return name, int(given)
 
 
 @dataclass(frozen=True)
@@ -91,6 +116,7 @@ class Source:
     """Where a data set's files may lie, how they are read, and how its pixels are normalised."""
 
     classes: int
+    side: int
     brightest: float
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -98,11 +124,17 @@ class Source:
 
 
 def _tensors(
-    split: Split, source: Source, mean: NDArray[np.float32], scale: NDArray[np.float32]
+    split: Split,
+    source: Source,
+    mean: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    averaged: int,
 ) -> tuple[Tensor, Tensor]:
     images, labels = split
-    pixels = images.astype(np.float32)
-    pixels /= source.brightest
+    pixels = images[:, :, ::averaged, ::averaged].astype(np.float32)
+    for down, right in list(np.ndindex(averaged, averaged))[1:]:
+        pixels += images[:, :, down::averaged, right::averaged]
+    pixels /= source.brightest * averaged**2
     pixels -= mean
     pixels /= scale
     return torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64))
@@ -221,9 +253,10 @@ def _cifar_reader(
 
 
 DATASETS = {
-    "digits": Source(10, 16.0, (0.3053,), (0.3760,), _read_digits),
+    "digits": Source(10, 8, 16.0, (0.3053,), (0.3760,), _read_digits),
     "fashion-mnist": Source(
         10,
+        28,
         255.0,
         (0.2860,),
         (0.3530,),
@@ -241,6 +274,7 @@ DATASETS = {
     ),
     "kmnist": Source(
         10,
+        28,
         255.0,
         (0.1918,),
         (0.3483,),
@@ -258,6 +292,7 @@ DATASETS = {
     ),
     "cifar-10": Source(
         10,
+        32,
         255.0,
         (0.4914, 0.4822, 0.4465),
         (0.2470, 0.2435, 0.2616),
@@ -269,6 +304,7 @@ DATASETS = {
     ),
     "cifar-100": Source(
         100,
+        32,
         255.0,
         (0.5071, 0.4865, 0.4409),
         (0.2673, 0.2564, 0.2762),
@@ -298,21 +334,29 @@ class CropAndFlip:
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """``images`` (N, C, H, W), cropped and flipped."""
-        count, shifts = len(images), 2 * self.padding + 1
-        top, left = torch.randint(shifts, (2, count, 1), generator=generator)
+        return self.moved(images, self.draw(len(images), generator))
+
+    def draw(self, count: int, generator: torch.Generator) -> NDArray[np.int16]:
+        """What becomes of so many images: how far down and right they are seen, and whether mirrored."""
+        shifts = torch.randint(2 * self.padding + 1, (2, count, 1), generator=generator)
         mirrored = torch.randint(2, (count, 1), generator=generator, dtype=torch.bool)
+        rows = torch.cat([shifts - self.padding, mirrored[None].long()])
+        return np.asarray(rows.flatten(1).numpy(), dtype=np.int16)
+
+    def moved(self, images: Tensor, drawn: NDArray[np.int16]) -> Tensor:
+        """``images`` as was ``drawn`` for them, shape (3, N)."""
         given = images.contiguous().numpy()
         moved = np.empty_like(given)
-        shift = (top.flatten() - self.padding).numpy(), (left.flatten() - self.padding).numpy()
-        _crop(given, *shift, mirrored.flatten().numpy(), np.asarray(self.black, given.dtype), moved)
+        down, right, mirrored = drawn
+        _crop(given, down, right, mirrored != 0, np.asarray(self.black, given.dtype), moved)
         return torch.from_numpy(moved)
 
 
 @njit(cache=True, nogil=True)
 def _crop(
     images: NDArray[Any],
-    down: IntArray,
-    right: IntArray,
+    down: NDArray[np.int16],
+    right: NDArray[np.int16],
     mirrored: NDArray[np.bool_],
     black: NDArray[Any],
     moved: NDArray[Any],

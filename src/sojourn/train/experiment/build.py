@@ -13,19 +13,22 @@ from typing import Any
 import numpy as np
 import torch
 
+from sojourn.checks import check_seed
 from sojourn.errors import InvalidInput
 from sojourn.extensions import load_extension
 from sojourn.train.data.partition import Partition, make_partition
 from sojourn.train.data.sets import CropAndFlip, Dataset, load_dataset
+from sojourn.train.experiment.calibrate import Calibration, calibrate
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import build_model
 from sojourn.train.replay.checkpoint import digest
-from sojourn.train.replay.passes import check_seed
 from sojourn.train.replay.problem import Problem
 from sojourn.types import FloatArray
 
 _PARTITION, _WEIGHTS = 0, 1
 AUGMENTED = ("cifar-10", "cifar-100")
+SHIFT = 4
+"""Pixels of a whole image."""
 VALIDATION = 0.25
 """The fraction of the training samples on which pilots are judged."""
 MOST_HELD_OUT = 2000
@@ -62,8 +65,8 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
     key = (
         *(experiment.data, experiment.data_dir, experiment.partition),
         tuple(_service_rates(experiment).tolist()),
-        *(experiment.model, experiment.batch_size, experiment.problem, experiment.folder, seed),
-        own,
+        *(experiment.model, experiment.batch_size, seed, experiment.problem),
+        *(() if own is None else (experiment.folder, own)),
         tuple(experiment.extensions.codes().items()),
     )
     if _last.key != key:
@@ -150,7 +153,41 @@ def _built(experiment: Experiment, seed: int) -> Problem:
         [(images[indices], labels[indices]) for indices in held],
         data.test,
         batch_size=experiment.batch_size,
-        augment=CropAndFlip(data.black) if data.name in AUGMENTED else None,
+        augment=_augmentation(data),
+    )
+
+
+def _augmentation(data: Dataset) -> CropAndFlip | None:
+    """Shifts by an eighth of the image and mirrored ones for CIFAR, as the paper has them; else none."""
+    if data.name not in AUGMENTED:
+        return None
+    return CropAndFlip(data.black, padding=max(1, SHIFT // data.averaged))
+
+
+def client_weights_of(experiment: Experiment, problem: Problem) -> FloatArray | list[int] | None:
+    """How much clients count: as their samples or the fleet say; ``None`` where all do the same."""
+    fleet = experiment.fleet
+    if fleet.weight is not None:
+        return fleet.expand(fleet.relative_weights)
+    return problem.train_sizes if experiment.client_weights == "size" else None
+
+
+def calibration_of(
+    experiment: Experiment,
+    problem: Problem,
+    *,
+    learning_rate: float,
+    seed: int,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Calibration:
+    """The constants of a problem, its clients weighed as the experiment says; see `calibrate`."""
+    return calibrate(
+        problem,
+        learning_rate=learning_rate,
+        seed=seed,
+        client_weights=client_weights_of(experiment, problem),
+        weighted_fleet=experiment.fleet.weight is not None,
+        progress=progress,
     )
 
 

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from sojourn.constants import LearningConstants
 from sojourn.errors import InvalidInput
-from sojourn.train.replay.problem import EVALUATION_CHUNK, Loss, Problem, Samples
+from sojourn.estimate import Estimate
+from sojourn.train.replay.metrics import Loss
+from sojourn.train.replay.problem import EVALUATION_CHUNK, Problem, Samples
 from sojourn.train.replay.state import relative_weights
 from sojourn.types import FloatArray
 
@@ -183,12 +185,12 @@ def gradient_moments(
         means = [(within * gradients).mean(0) for gradients in (first, second)]
         centred = (first - means[0]) * (second - means[1])
         products.append(float(centred.sum(1).mean()))
-    error = math.sqrt(pairs)
+    variance, product = Estimate.from_samples(variances), Estimate.from_samples(products)
     return (
-        float(np.mean(variances)),
-        float(np.std(variances, ddof=1)) / error,
-        max(0.0, float(np.mean(products))),
-        float(np.std(products, ddof=1)) / error,
+        float(variance.mean),
+        float(variance.standard_error),
+        max(0.0, float(product.mean)),
+        float(product.standard_error),
     )
 
 

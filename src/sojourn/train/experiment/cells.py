@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +17,13 @@ from sojourn.runfolder import RunFolder
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
 from sojourn.tensorfile import write_tensors
-from sojourn.train.experiment.build import build_problem, validation_problem
-from sojourn.train.experiment.calibrate import Calibration, calibrate
+from sojourn.train.experiment.build import build_problem, client_weights_of, validation_problem
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.models import SMALL_MODELS, parse_model
 from sojourn.train.experiment.strategy import Strategy
 from sojourn.train.replay.checkpoint import Checkpoint, rows_in
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.replay import replay, replay_together
+from sojourn.train.replay.replay import prepared, replay, replay_abreast, replay_together
 from sojourn.train.replay.state import LEAST_ROWS, MOST_ROWS, evaluation_spacing
 from sojourn.types import FloatArray
 
@@ -89,6 +88,9 @@ class Part(Protocol):
 
 
 AnyPart = TypeVar("AnyPart", bound=Part)
+
+Work: TypeAlias = tuple[Experiment, AnyPart, Path]
+"""A part, the experiment it belongs to, and the folder of its results."""
 
 
 @dataclass(frozen=True)
@@ -201,18 +203,32 @@ def run_cell(
     """
     strategy = experiment.strategies[cell.strategy]
     with ONE_AT_A_TIME, using_threads(experiment.threads):
-        problem = build_problem(experiment, cell.seed)
         history = replay(
-            *(whole_schedule(experiment, strategy, cell.seed), problem, strategy.rule),
-            learning_rate=cell.learning_rate,
-            seed=cell.seed,
-            stop_at=experiment.stop_at if cell.seed in experiment.seeds else None,
+            **_arguments(experiment, cell),
             batched=experiment.batched,
             strategy=strategy.name,
-            **replayed_as(experiment, problem),
             checkpoint=checkpoint,
             progress=progress or False,
         )
+    return _without_weights(experiment, history)
+
+
+def _arguments(experiment: Experiment, cell: Cell) -> dict[str, Any]:
+    """What a run of a cell is: what is replayed on what, and when it is evaluated."""
+    strategy = experiment.strategies[cell.strategy]
+    problem = build_problem(experiment, cell.seed)
+    return {
+        "schedule": whole_schedule(experiment, strategy, cell.seed),
+        "problem": problem,
+        "rule": strategy.rule,
+        "learning_rate": cell.learning_rate,
+        "seed": cell.seed,
+        "stop_at": experiment.stop_at if cell.seed in experiment.seeds else None,
+        **replayed_as(experiment, problem),
+    }
+
+
+def _without_weights(experiment: Experiment, history: History) -> History:
     return history if experiment.keep_weights else dataclasses.replace(history, weights=None)
 
 
@@ -229,33 +245,6 @@ def replayed_as(experiment: Experiment, problem: Problem) -> dict[str, Any]:
         "refine": experiment.refine,
         "client_weights": client_weights_of(experiment, problem),
     }
-
-
-def client_weights_of(experiment: Experiment, problem: Problem) -> FloatArray | list[int] | None:
-    """How much clients count: as their samples or the fleet say; ``None`` where all do the same."""
-    fleet = experiment.fleet
-    if fleet.weight is not None:
-        return fleet.expand(fleet.relative_weights)
-    return problem.train_sizes if experiment.client_weights == "size" else None
-
-
-def calibration_of(
-    experiment: Experiment,
-    problem: Problem,
-    *,
-    learning_rate: float,
-    seed: int,
-    progress: Callable[[str], None] = lambda step: None,
-) -> Calibration:
-    """The constants of a problem, its clients weighed as the experiment says; see `calibrate`."""
-    return calibrate(
-        problem,
-        learning_rate=learning_rate,
-        seed=seed,
-        client_weights=client_weights_of(experiment, problem),
-        weighted_fleet=experiment.fleet.weight is not None,
-        progress=progress,
-    )
 
 
 def evaluation_times(experiment: Experiment, problem: Problem) -> FloatArray | None:
@@ -292,6 +281,36 @@ def run_and_keep(
     keep(experiment, part, folder, histories)
     path.unlink(missing_ok=True)
     return histories
+
+
+def run_abreast_and_keep(
+    work: Sequence[Work[Part]], progress: Callable[[int, int], None] | None = None
+) -> list[Runs]:
+    """Run cells that learn one problem under one seed, their gradients computed together.
+
+    A part alone is run as it would be, with its checkpoint. Of several cells all histories are written
+    once all are there: what is cut short begins anew.
+    """
+    if len(work) == 1:
+        return [run_and_keep(*work[0], progress)]
+    cells = [(one, part, where) for one, part, where in work if isinstance(part, Cell)]
+    with ONE_AT_A_TIME, using_threads(work[0][0].threads):
+        runs = [prepared(**_arguments(experiment, cell)) for experiment, cell, _ in cells]
+        names = [experiment.strategies[cell.strategy].name for experiment, cell, _ in cells]
+        total, done = sum(run.schedule.rounds for run in runs), 0
+
+        def advance(tasks: int) -> None:
+            nonlocal done
+            done += tasks
+            if progress is not None:
+                progress(done, total)
+
+        found = replay_abreast(runs, names, advance=advance)
+    kept_runs: list[Runs] = []
+    for (experiment, cell, folder), history in zip(cells, found, strict=True):
+        kept_runs.append((_without_weights(experiment, history),))
+        keep(experiment, cell, folder, (history,))
+    return kept_runs
 
 
 def run_part(experiment: Experiment, part: Part) -> Runs:

@@ -15,7 +15,15 @@ import numpy as np
 
 from sojourn.errors import InvalidInput, MissingExtra, SojournError, UnknownName
 from sojourn.resources import check_jobs
-from sojourn.train.experiment.cells import AnyPart, Part, Runs, keep, run_and_keep, run_part
+from sojourn.train.experiment.cells import (
+    AnyPart,
+    Part,
+    Runs,
+    Work,
+    keep,
+    run_abreast_and_keep,
+    run_part,
+)
 from sojourn.train.experiment.experiment import Experiment
 from sojourn.train.experiment.preflight import Preflight, preflight
 
@@ -56,9 +64,6 @@ def note(path: Path, place: int) -> Callable[[float], None]:
 
     return write
 
-
-Work = tuple[Experiment, AnyPart, Path]
-"""A part, the experiment it belongs to, and the folder of its results."""
 
 Advance = Callable[[AnyPart, float], None]
 """Called with the fraction of a part that is done."""
@@ -128,22 +133,24 @@ class LocalEngine:
         advance: Advance[AnyPart],
     ) -> Done[AnyPart]:
         """Run ``parts`` in order, or ``jobs`` of them at a time."""
-        work = [(experiment, part, folder) for part in parts]
-        for (_, part, _), histories in self.run_work(work, lambda one, done: advance(one[1], done)):
-            yield part, histories
+        work = [[(experiment, part, folder)] for part in parts]
+        for place, runs in self.run_work(work, lambda place, done: advance(parts[place], done)):
+            yield parts[place], runs[0]
 
     def run_work(
         self,
-        work: Sequence[Work[AnyPart]],
-        advance: Callable[[Work[AnyPart], float], None] = lambda one, done: None,
-    ) -> Iterator[tuple[Work[AnyPart], Runs]]:
+        work: Sequence[Sequence[Work[AnyPart]]],
+        advance: Callable[[int, float], None] = lambda place, done: None,
+    ) -> Iterator[tuple[int, list[Runs]]]:
         """Run parts of several experiments, ``jobs`` at a time, begun in the order given.
 
-        ``advance`` is called from another thread.
+        Those of one entry are run abreast (`run_abreast_and_keep`). Yields places in ``work`` with the
+        histories there as they finish; ``advance`` hears of a place and the fraction of it that is
+        done, from another thread.
         """
         if self.jobs == 1 or len(work) == 1:
-            for one in work:
-                yield one, run_and_keep(*one, _reporter(partial(advance, one)))
+            for place, together in enumerate(work):
+                yield place, run_abreast_and_keep(together, _reporter(partial(advance, place)))
             return
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -158,16 +165,16 @@ class LocalEngine:
         try:
             with (
                 processes_may_be_replaced(),
-                following(len(work), lambda place, done: advance(work[place], done)) as fractions,
+                following(len(work), advance) as fractions,
             ):
-                for place, histories in parallel(
-                    job(place, *one, os.getpid(), fractions) for place, one in enumerate(work)
-                ):
-                    yield work[place], histories
+                yield from parallel(
+                    job(place, together, os.getpid(), fractions)
+                    for place, together in enumerate(work)
+                )
         except TerminatedWorkerError as error:
             raise SojournError(
                 "a worker process ended unexpectedly, perhaps for want of memory. What was "
-                f"finished is kept in {work[0][2]}: run again with --resume, and fewer --jobs."
+                f"finished is kept in {work[0][0][2]}: run again with --resume, and fewer --jobs."
             ) from error
 
     @property
@@ -315,8 +322,8 @@ def _placed(
 
 
 def _run_in_process(
-    place: int, experiment: Experiment, part: Part, folder: Path, parent: int, fractions: Path
-) -> tuple[int, Runs]:
+    place: int, together: Sequence[Work[Part]], parent: int, fractions: Path
+) -> tuple[int, list[Runs]]:
     tell = note(fractions, place)
 
     def tell_or_stop_when_orphaned(done: int, total: int) -> None:
@@ -324,7 +331,7 @@ def _run_in_process(
             os._exit(1)
         tell(done / total)
 
-    return place, run_and_keep(experiment, part, folder, tell_or_stop_when_orphaned)
+    return place, run_abreast_and_keep(together, tell_or_stop_when_orphaned)
 
 
 def _reporter(advance: Callable[[float], None]) -> Callable[[int, int], None]:

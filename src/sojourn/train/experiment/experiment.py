@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sojourn.checks import check_seed
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.extensions import is_extension
@@ -17,13 +18,11 @@ from sojourn.simulation.starts import start_name
 from sojourn.simulation.surroundings import Surroundings
 from sojourn.sources import Sources, sources_of
 from sojourn.train.data.partition import parse_partition
-from sojourn.train.data.sets import DATASETS
+from sojourn.train.data.sets import parse_data
 from sojourn.train.experiment.models import parse_model
 from sojourn.train.experiment.strategy import Strategy, read_strategies, said, strategy_table
 
 FIRST_PILOT_SEED = 1_000_000
-TARGETS = (0.5, 0.8)
-"""Accuracies whose times are told where nobody asks for others."""
 CLIENT_WEIGHTS = ("equal", "size", "fleet")
 _NO_MATTER = (
     *("fleet", "data-dir", "threads", "checkpoint-seconds", "problem-digest", "keep-weights"),
@@ -213,8 +212,8 @@ def _scalars(table: Table) -> dict[str, Any]:
         if given:
             raise InvalidFile(f"{where}: '{min(given)}' has no meaning beside 'problem'")
         said(where, _check_problem_name, problem)
-    if "data" in given and given["data"] not in DATASETS:
-        raise InvalidFile(f"{where}: {UnknownName('data set', given['data'], DATASETS)}")
+    if "data" in given:
+        said(where, parse_data, given["data"])
     if "partition" in given:
         said(where, parse_partition, given["partition"])
     if "model" in given:
@@ -297,8 +296,7 @@ def _seeds(table: Table) -> tuple[int, ...]:
             raise InvalidFile(f"{table.where}: 'seeds' is at most {MOST_SEEDS}; it is {given}")
         return tuple(range(given))
     for seed in given:
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise InvalidFile(f"{table.where}: a seed must be a whole number >= 0: {seed!r}")
+        said(table.where, check_seed, seed)
     if not given or len(set(given)) != len(given):
         raise InvalidFile(f"{table.where}: 'seeds' must be different numbers: {given}")
     return tuple(given)

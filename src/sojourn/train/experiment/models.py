@@ -1,13 +1,15 @@
-"""The built-in models: the paper's two convolutional networks, a perceptron, and a linear model."""
+"""The built-in models: the paper's two convolutional networks, a perceptron, and a linear model; weights to load."""
 
 import math
+import os
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sojourn.errors import InvalidInput
+from sojourn.extensions import split_parameter
 from sojourn.resources import check_memory_for
-from sojourn.train.naming import split_parameter
+from sojourn.tensorfile import read_tensors
 
 MODELS = ("mlp", "linear", "cnn")
 SMALL_MODELS = ("mlp", "linear")
@@ -146,3 +148,11 @@ def initialize(model: nn.Module, generator: torch.Generator) -> None:
         elif isinstance(module, nn.GroupNorm):
             nn.init.ones_(module.weight)
             nn.init.zeros_(module.bias)
+
+
+def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The ``state_dict`` in a file: ``model.load_state_dict(load_weights(path))``.
+
+    The file is in the safetensors format: ``safetensors.torch.load_file`` reads it as well.
+    """
+    return {name: torch.from_numpy(array) for name, array in read_tensors(path).items()}

@@ -10,6 +10,7 @@ from sojourn.history import History
 from sojourn.progress import Progress, Silent, by_fraction
 from sojourn.provenance import provenance
 from sojourn.runfolder import RunFolder
+from sojourn.summary import best_learning_rate, summarize, summarize_strategy
 from sojourn.train.experiment.cells import (
     AnyPart,
     Cell,
@@ -22,7 +23,6 @@ from sojourn.train.experiment.cells import (
 )
 from sojourn.train.experiment.engines import Engine
 from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.summary import best_learning_rate, summarize, summarize_strategy
 
 FREE = ("seeds", "pilot-seeds", "targets")
 """What decides which runs there are, or what is told of them, and changes none."""

@@ -1,6 +1,5 @@
 """The strategies of an experiment: a routing or a plan, a rule, a concurrency, learning rates."""
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,13 +9,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sojourn.checks import check_positive
 from sojourn.config import Table
 from sojourn.dispatch import Policy, as_policy
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.extensions import modules_of
 from sojourn.files import read_text
+from sojourn.inputs import is_named_routing, read_routing
 from sojourn.laws import ServiceLaw, fleet_laws
-from sojourn.network import ROUTINGS, Fleet, Network, named_routing
+from sojourn.network import Fleet, Network, named_routing
 from sojourn.planning import Plan
 from sojourn.rules import Rule, check_rule, rule_from_table, rule_to_table
 from sojourn.rules.pairing import check_pair
@@ -33,10 +34,10 @@ LONGEST_NAME = 150
 class Strategy:
     """One of the things compared: a routing (or a plan), a rule, a concurrency, learning rates.
 
-    ``routing`` is as it was given: a name, numbers per class, or the path of a plan, whose file is
-    then kept as ``plan_text``; ``network`` holds what it means. Both matter only if the policy of
-    the ``scenario`` routes. Of several ``learning_rates`` the best on pilot seeds and held-out
-    samples is used. ``modules`` define the rule, the policy, the laws and the objective of the plan.
+    ``routing`` is as it was given: a name, numbers per class (those of a file, if one was named), or
+    the path of a plan, whose file is then kept as ``plan_text``; ``network`` holds what it means. Both
+    matter only if the policy of the ``scenario`` routes. Of several ``learning_rates`` the best on pilot
+    seeds and held-out samples is used. ``modules`` define the rule, the policy, the laws and the objective of the plan.
     """
 
     name: str
@@ -118,8 +119,9 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
         network, default_name = plan.network, Path(str(routing)).stem
         rates = plan.learning_rate if rates is None else rates
     else:
-        default_name = routing if isinstance(routing, str) else "given routing"
+        default_name = Path(routing).stem if isinstance(routing, str) else "given routing"
         concurrency = defaults["concurrency"] if concurrency is None else concurrency
+        routing = said(where, _routing, routing, fleet, folder)
         network = said(where, _routed, routing, fleet)
     network = defaults["around"].around(network)
     if concurrency is not None:
@@ -135,7 +137,7 @@ def _strategy(table: Table, defaults: Mapping[str, Any], fleet: Fleet, folder: P
         routing=routing,
         network=network,
         rule=rule,
-        learning_rates=_learning_rates(rates, where),
+        learning_rates=learning_rates_given(rates, where),
         scenario=scenario,
         plan_text=text,
         modules=frozenset(modules_of(rule, policy, *laws, plan and plan.objective)),
@@ -232,12 +234,17 @@ def _rule(table: Table, default: str | dict[str, Any], folder: Path) -> Rule:
     return said(table.where, rule_from_table, rule, f"{table.where}: rule", folder)
 
 
+def _routing(given: str | list[Any], fleet: Fleet, folder: Path) -> str | list[Any]:
+    """A name, which stays one, or numbers: as given, or as in the file that is named."""
+    if isinstance(given, list):
+        return given
+    read = read_routing(given, fleet, folder)
+    return given if is_named_routing(given, fleet, read) else read.tolist()
+
+
 def _routed(routing: str | list[Any], fleet: Fleet) -> Network:
     """A routing by name, or numbers per class or per client; as many tasks as clients."""
     if isinstance(routing, str):
-        if routing not in ROUTINGS:
-            problem = UnknownName("routing", routing, ROUTINGS)
-            raise InvalidInput(f"{problem} Or name a plan file: plan.toml.")
         return Network(fleet, named_routing(fleet, routing), fleet.size)
     if len(routing) == fleet.size and fleet.size > fleet.classes:
         parents = np.repeat(np.arange(fleet.classes), fleet.counts)
@@ -254,14 +261,13 @@ def _read_plan(name: str, fleet: Fleet, where: str, folder: Path) -> tuple[str, 
     return read_text(path, encoding="utf-8"), plan
 
 
-def _learning_rates(given: Any, where: str) -> tuple[float, ...]:
+def learning_rates_given(given: Any, where: str) -> tuple[float, ...]:
+    """What ``learning-rate`` says: one number or several."""
     if given is None:
         raise InvalidFile(f"{where}: the key 'learning-rate' is missing")
     rates = given if isinstance(given, list) else [given]
     for rate in rates:
-        number = isinstance(rate, int | float) and not isinstance(rate, bool)
-        if not (number and math.isfinite(rate) and rate > 0):
-            raise InvalidFile(f"{where}: a learning rate must be positive and finite: {rate!r}")
+        said(where, check_positive, "a learning rate", rate)
     if not rates or len(set(rates)) != len(rates):
         raise InvalidFile(f"{where}: learning rates must be a list of different numbers: {rates}")
     return tuple(float(rate) for rate in rates)

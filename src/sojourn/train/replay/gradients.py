@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sojourn.rules import Rule, one_gradient, sent_back
+from sojourn.train.replay.metrics import Loss
 from sojourn.train.replay.passes import altered
-from sojourn.train.replay.problem import Loss, Problem, local_step
+from sojourn.train.replay.problem import Problem, local_step
 
 StackedGradients: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """From weights (tasks, dimension) and batches x, y to losses and gradients.

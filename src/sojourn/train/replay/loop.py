@@ -177,7 +177,7 @@ class Replay:
         workers = self.workers(position.batched)
         limit = self.longest_run
         begun, rounds = position.round, self._rounds
-        last = rounds if until is None else min(until, rounds)
+        last = self.last_round(until)
         next_progress = 0.0
         while position.round < last and not position.over:
             end = self.next_end(position, workers.longest_run(limit), last)
@@ -200,6 +200,10 @@ class Replay:
         state = self.rule.begin(weights, self.problem.clients)
         return Position(state, {0: Version(state.weights, 0)}, batched=batched)
 
+    def last_round(self, until: int | None = None) -> int:
+        """Where a run that is to go ``until`` some round ends."""
+        return self._rounds if until is None else min(until, self._rounds)
+
     def next_end(self, position: Position, limit: int, until: int | None = None) -> int:
         """Where the run of independent tasks that is next ends, of at most ``limit`` tasks."""
         end = run_end(self._dispatched, position.round, limit)
@@ -207,9 +211,9 @@ class Replay:
 
     def tasks(self, position: Position, end: int) -> list[Task]:
         """The tasks from ``position`` up to completion ``end``, with the weights they were sent with."""
-        span = slice(position.round, end)
+        span, live, rate = slice(position.round, end), position.live, self._local_rate
         return [
-            Task(client, ordinal, position.live[sent_at].weights, self._local_rate)
+            Task(client, ordinal, live[sent_at].weights, rate)
             for client, ordinal, sent_at in zip(
                 self.schedule.client[span].tolist(),
                 self._ordinals[span].tolist(),

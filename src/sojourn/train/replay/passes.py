@@ -1,21 +1,45 @@
-"""What a pass takes and gives: the samples of its batch, layers one by one, the way back, accuracy."""
+"""What one task computes with: its samples, the layers one by one, and the way back."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
 from numba import njit
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sojourn.checks import check_seed
 from sojourn.errors import InvalidInput
-from sojourn.history import RESERVED
 from sojourn.types import IntArray
 
 BLOCK = 32
+KEPT = 16
+"""Blocks of a client: runs abreast ask for tasks that are far apart."""
+DRAWN = 2**21
+"""Samples whose augmentation is remembered, for runs that ask for the same batch."""
 _BATCHES, _NOISE = 0, 1
+
+
+@runtime_checkable
+class DrawsFirst(Protocol):
+    """An augmentation that draws what becomes of a batch before it sees it.
+
+    What was drawn has a column per sample, so that many batches can be changed together.
+    """
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Both, one after the other."""
+
+    def draw(self, count: int, generator: torch.Generator) -> NDArray[Any]:
+        """What becomes of ``count`` samples."""
+
+    def moved(self, images: Tensor, drawn: NDArray[Any]) -> Tensor:
+        """The samples, so changed."""
+
+
+Augment: TypeAlias = Callable[[Tensor, torch.Generator], Tensor] | DrawsFirst
 
 
 class Batches:
@@ -35,20 +59,47 @@ class Batches:
         self.batch_size = batch_size
         self._sizes = sizes
         self._offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
-        self._blocks: dict[int, tuple[int, tuple[Tensor, ...]]] = {}
+        self._blocks: dict[int, dict[int, tuple[Tensor, ...]]] = {}
+        self._drawn: dict[tuple[int, int], NDArray[Any]] = {}
 
     def indices(self, client: int, number: int) -> Tensor:
         """The samples of batch ``number`` of ``client``, shape ``(batch_size,)``."""
         block, row = divmod(number, BLOCK)
-        drawn = self._blocks.get(client)
-        if drawn is None or drawn[0] != block:
-            drawn = block, self._draw(client, block)
-            self._blocks[client] = drawn
-        return drawn[1][row]
+        known = self._blocks.setdefault(client, {})
+        if block not in known:
+            if len(known) == KEPT:
+                del known[next(iter(known))]
+            known[block] = self._draw(client, block)
+        return known[block][row]
 
     def noise(self, client: int, number: int) -> int:
         """A seed for whatever else is random in that batch: augmentation and dropout."""
         return int(self._sequence(client, number, _NOISE).generate_state(1, np.uint64)[0] >> 1)
+
+    def augmented(
+        self, augment: Augment | None, x: Tensor, tasks: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        """The samples of several ``(client, number)``, one batch after the other, each augmented by
+        random numbers of its own.
+        """
+        if augment is None:
+            return x
+        if isinstance(augment, DrawsFirst):
+            return augment.moved(x, np.hstack([self._draw_for(augment, *task) for task in tasks]))
+        parts = zip(torch.split(x, self.batch_size), tasks, strict=True)
+        return torch.cat([augment(part, self._generator(*task)) for part, task in parts])
+
+    def _draw_for(self, augment: DrawsFirst, client: int, number: int) -> NDArray[Any]:
+        drawn = self._drawn.get((client, number))
+        if drawn is None:
+            if len(self._drawn) * self.batch_size >= DRAWN:
+                self._drawn.clear()
+            drawn = augment.draw(self.batch_size, self._generator(client, number))
+            self._drawn[client, number] = drawn
+        return drawn
+
+    def _generator(self, client: int, number: int) -> torch.Generator:
+        return torch.Generator().manual_seed(self.noise(client, number))
 
     def _sequence(self, client: int, number: int, purpose: int) -> np.random.SeedSequence:
         return np.random.SeedSequence([self.seed, client, number], spawn_key=(purpose,))
@@ -65,13 +116,6 @@ class Batches:
         return torch.from_numpy(picked).unbind()
 
 
-def check_seed(seed: int) -> int:
-    """``seed`` as an int of at least 0, or ``InvalidInput``."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InvalidInput(f"seed must be a whole number of at least 0; it is {seed!r}")
-    return int(seed)
-
-
 @njit(cache=True, nogil=True)
 def _pick(order: IntArray, swaps: IntArray, picked: IntArray) -> None:
     """The first places of a shuffled ``order``, once per row: place i swaps with ``swaps[row, i]``.
@@ -83,10 +127,6 @@ def _pick(order: IntArray, swaps: IntArray, picked: IntArray) -> None:
             j = swaps[row, i]
             order[i], order[j] = order[j], order[i]
             picked[row, i] = order[i]
-
-
-Metric: TypeAlias = Callable[[Tensor, Tensor], float]
-"""From all outputs on the test set, and its labels, to a number."""
 
 
 def forward_steps(model: nn.Module) -> list[Callable[[Tensor], Tensor]]:
@@ -126,104 +166,6 @@ def backward(loss: Tensor) -> None:
     )
 
 
-Counted = tuple[int, int]
-"""How many answers are right, of how many."""
-
-Count = Callable[[Tensor, Tensor], Counted]
-"""From outputs and labels of some samples."""
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-def accuracy_of(loss: Loss, outputs: Tensor, y: Tensor, everyone: Tensor) -> Count | None:
-    """How to count right answers, given some outputs with their labels, and all labels there are.
-
-    ``None`` if there is no right and wrong.
-    """
-    ignored = int(getattr(loss, "ignore_index", -100))
-    if not y.is_floating_point():
-        if outputs.dim() == y.dim() + 1 and outputs.shape != (*y.shape, 1):
-            places = [
-                d
-                for d in range(1, outputs.dim())
-                if outputs.shape[:d] + outputs.shape[d + 1 :] == y.shape
-            ]
-            if len(places) > 1:
-                places = [d for d in places if _points_at_labels(loss, outputs, y, d, ignored)]
-            return _classes(places[0], ignored) if len(places) == 1 else None
-        return _yes_or_no(0.0) if _same(outputs, y) and _binary(everyone) else None
-    if not (_same(outputs, y) and _binary(everyone)):
-        return None
-    if outputs.shape == y.shape and y.dim() > 1 and y.shape[-1] > 1:
-        one_each = bool((everyone.sum(dim=-1) == 1).all())
-        if one_each and _close(loss, outputs, outputs + 3.0, y):
-            return _one_hot
-    return _answers(loss, outputs, y)
-
-
-def _classes(place: int, ignored: int) -> Count:
-    def count(outputs: Tensor, y: Tensor) -> Counted:
-        right = outputs.argmax(dim=place) == y
-        kept = y != ignored
-        return int((right & kept).sum()), int(kept.sum())
-
-    return count
-
-
-def _one_hot(outputs: Tensor, y: Tensor) -> Counted:
-    right = outputs.argmax(dim=-1) == y.argmax(dim=-1)
-    return int(right.sum()), right.numel()
-
-
-def _yes_or_no(threshold: float) -> Count:
-    def count(outputs: Tensor, y: Tensor) -> Counted:
-        right = (outputs.reshape(y.shape) > threshold) == (y > 0.5)
-        return int(right.sum()), right.numel()
-
-    return count
-
-
-def _answers(loss: Loss, outputs: Tensor, y: Tensor) -> Count | None:
-    """Yes from 0 on where the loss takes logits, from one half on where it takes probabilities.
-
-    A loss that is least at the labels themselves, such as a squared error, is of neither kind.
-    """
-    wanted = y.reshape(outputs.shape).to(outputs.dtype)
-    if _value(loss, 16.0 * wanted - 8.0, y) < _value(loss, wanted, y):
-        return _yes_or_no(0.0)
-    refused = not math.isfinite(_value(loss, torch.full_like(outputs, 2.0), y))
-    sure, unsure = 0.98 * wanted + 0.01, torch.full_like(outputs, 0.5)
-    return _yes_or_no(0.5) if refused and _value(loss, sure, y) < _value(loss, unsure, y) else None
-
-
-def _points_at_labels(loss: Loss, outputs: Tensor, y: Tensor, place: int, ignored: int) -> bool:
-    """Whether the score of the label is the one whose rise lowers the loss most, along ``place``."""
-    scores = torch.zeros_like(outputs).requires_grad_()
-    with torch.enable_grad():
-        (slope,) = torch.autograd.grad(loss(scores, y), scores)
-    kept = y != ignored
-    return bool((slope.argmin(dim=place) == y)[kept].all())
-
-
-def _value(loss: Loss, outputs: Tensor, y: Tensor) -> float:
-    try:
-        return float(loss(outputs, y))
-    except (RuntimeError, ValueError):
-        return math.inf
-
-
-def _close(loss: Loss, one: Tensor, other: Tensor, y: Tensor) -> bool:
-    return math.isclose(_value(loss, one, y), _value(loss, other, y), rel_tol=1e-4, abs_tol=1e-6)
-
-
-def _same(outputs: Tensor, y: Tensor) -> bool:
-    return outputs.numel() == y.numel() and outputs.squeeze(-1).shape == y.squeeze(-1).shape
-
-
-def _binary(y: Tensor) -> bool:
-    return bool(((y == 0) | (y == 1)).all())
-
-
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Inside, torch's own generator starts from ``seed``; afterwards it is as it was.
@@ -249,16 +191,3 @@ def check_no_parameter_hooks(model: nn.Module) -> None:
                 'in the loss or in the rule (server = { name = "plain", clip = 1.0 } clips, '
                 "weight-decay decays)."
             )
-
-
-def checked_metrics(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """``metrics``, if their names can be columns of a history and they can be called."""
-    for name, metric in metrics.items():
-        if not name.isidentifier() or name in RESERVED:
-            raise InvalidInput(
-                f"a metric cannot be called {name!r}: take a name like those in Python that no "
-                "column of a history has"
-            )
-        if not callable(metric):
-            raise InvalidInput(f"the metric {name} must be a function (outputs, y) -> number")
-    return dict(metrics)

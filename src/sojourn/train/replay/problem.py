@@ -1,7 +1,7 @@
 """What is learned: a model, every client's samples, a test set and a loss."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,24 +10,27 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sojourn.checks import check_whole
 from sojourn.errors import InvalidInput
 from sojourn.measure import check_primary
-from sojourn.train.replay.passes import (
-    Batches,
+from sojourn.train.replay.metrics import (
     Count,
     Counted,
+    Loss,
     Metric,
     accuracy_of,
+    checked_metrics,
+)
+from sojourn.train.replay.passes import (
+    Augment,
+    Batches,
     backward,
     check_no_parameter_hooks,
-    checked_metrics,
     forward_steps,
     seeded,
 )
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
-Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-Augment: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
 
 EVALUATION_CHUNK = 1000
 
@@ -82,8 +85,7 @@ class Problem:
         primary: str | None = None,
         higher_is_better: bool = True,
     ) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise InvalidInput(f"batch_size must be a whole number of at least 1: {batch_size!r}")
+        check_whole("batch_size", batch_size)
         if not train_sets:
             raise InvalidInput("train_sets is empty: give one pair (x, y) per client")
         for client, samples in enumerate(train_sets):
@@ -177,19 +179,15 @@ class Problem:
         batches = self.batches(seed)
         chosen = batches.indices(client, number)
         x = self._x.index_select(0, chosen)
-        if self.augment is not None:
-            generator = torch.Generator().manual_seed(batches.noise(client, number))
-            x = self.augment(x, generator)
+        x = batches.augmented(self.augment, x, [(client, number)])
         return x, self._y.index_select(0, chosen)
 
     def stacked_batches(self, tasks: Sequence[tuple[int, int]], seed: int) -> Samples:
         """The batches of several ``(client, number)``, stacked along a new first dimension."""
-        if self.augment is not None:
-            drawn = [self.batch(client, number, seed) for client, number in tasks]
-            return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
         batches = self.batches(seed)
         chosen = torch.cat([batches.indices(client, number) for client, number in tasks])
         x, y = self._x.index_select(0, chosen), self._y.index_select(0, chosen)
+        x = batches.augmented(self.augment, x, tasks)
         shape = len(tasks), self.batch_size
         return x.reshape(*shape, *x.shape[1:]), y.reshape(*shape, *y.shape[1:])
 
@@ -224,22 +222,6 @@ class Problem:
         self._gradient_array.fill(0)
         backward(loss)
         return loss.item(), self._gradient_array.copy()
-
-    def local_difference(
-        self,
-        weights: Any,
-        client: int,
-        ordinal: int,
-        seed: int,
-        steps: int,
-        learning_rate: float,
-        *,
-        proximal: float = 0.0,
-    ) -> Tensor:
-        """How far ``steps`` of gradient descent at the client move the weights."""
-        return self.loss_and_difference(
-            weights, client, ordinal, seed, steps, learning_rate, proximal=proximal
-        )[1]
 
     def loss_and_difference(
         self,

@@ -1,31 +1,25 @@
-"""Training in virtual time: a schedule replayed on a problem under a rule, or under several at once."""
+"""Training in virtual time: a schedule replayed on a problem under a rule, or several runs at once."""
 
-import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from sojourn.checks import check_positive, check_seed, check_whole
 from sojourn.errors import InvalidInput
 from sojourn.history import History
 from sojourn.progress import Advance, progress_bar
 from sojourn.provenance import provenance
 from sojourn.rules import Rule, check_rule, rule_to_table
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest
-from sojourn.train.replay.gradients import (
-    Workers,
-)
+from sojourn.train.replay.gradients import SHORTEST_RUN, Workers
 from sojourn.train.replay.loop import SECONDS_PER_PROGRESS, Replay
-from sojourn.train.replay.passes import check_seed
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.state import (
-    Position,
-)
+from sojourn.train.replay.state import Position
 
 if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
@@ -74,17 +68,18 @@ def replay(
     Cost: one gradient per task; at most m + 1 versions of the weights are alive.
     Paper: Algorithms 1 and 2.
     """
-    _check(schedule, problem, rule, learning_rate, evaluate_every)
-    learning_rate = float(learning_rate)
-    run = Replay(
+    run = prepared(
         schedule,
         problem,
         rule,
         learning_rate=learning_rate,
-        seed=check_seed(seed),
+        seed=seed,
+        evaluate_every=evaluate_every,
+        evaluate_at=evaluate_at,
+        refine=refine,
+        stop_at=stop_at,
         client_weights=client_weights,
     )
-    run.evaluate(every=evaluate_every, at=evaluate_at, refine=refine, stop_at=stop_at)
     about = _about(run)
     file = _checkpoint_file(checkpoint, [run], batched)
     position = (file.read() if file else None) or run.beginning(batched)
@@ -95,6 +90,51 @@ def replay(
     return run.history(position, name, provenance(**about, batched=bool(position.batched)))
 
 
+def prepared(
+    schedule: "Schedule",
+    problem: Problem,
+    rule: Rule,
+    *,
+    learning_rate: float,
+    seed: int,
+    evaluate_every: int | None = None,
+    evaluate_at: ArrayLike | None = None,
+    refine: bool = False,
+    stop_at: float | None = None,
+    client_weights: ArrayLike | None = None,
+) -> Replay:
+    """The run that `replay` makes of these, checked and not begun."""
+    _check(schedule, problem, rule, learning_rate, evaluate_every)
+    run = Replay(
+        schedule,
+        problem,
+        rule,
+        learning_rate=float(learning_rate),
+        seed=check_seed(seed),
+        client_weights=client_weights,
+    )
+    run.evaluate(every=evaluate_every, at=evaluate_at, refine=refine, stop_at=stop_at)
+    return run
+
+
+def replay_abreast(
+    runs: Sequence[Replay],
+    strategies: Sequence[str],
+    *,
+    advance: Callable[[int], None] | None = None,
+) -> list[History]:
+    """The histories of runs of ``strategies``, computed together as `Abreast` does.
+
+    The same as each alone with ``batched=True``, up to rounding. ``advance`` hears of every gradient.
+    """
+    positions = [run.beginning(True) for run in runs]
+    Abreast(runs).run(positions, advance=advance)
+    return [
+        run.history(position, name, provenance(**_about(run), batched=True))
+        for run, position, name in zip(runs, positions, strategies, strict=True)
+    ]
+
+
 def replay_together(
     schedule: "Schedule",
     problem: Problem,
@@ -103,38 +143,26 @@ def replay_together(
     learning_rates: Sequence[float],
     seed: int,
     batched: bool,
-    evaluate_every: int | None = None,
-    evaluate_at: ArrayLike | None = None,
-    refine: bool = False,
-    client_weights: ArrayLike | None = None,
     strategy: str | None = None,
     progress: Advance | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    **evaluation: Any,
 ) -> list[History]:
     """What `replay` gives at every one of ``learning_rates``, trained in lockstep.
 
     With ``batched`` the gradients of all are one stacked computation: the same up to rounding, which
     may depend on who else is in the stack; without, they are those of `replay` to the bit.
-    ``checkpoint`` keeps all runs in one file, so that they go on from the same round.
+    ``checkpoint`` keeps all runs in one file, so that they go on from the same round; ``evaluation`` is
+    what else `prepared` takes.
     """
-    runs = []
-    for rate in learning_rates:
-        _check(schedule, problem, rule, rate, evaluate_every)
-        run = Replay(
-            schedule,
-            problem,
-            rule,
-            learning_rate=float(rate),
-            seed=check_seed(seed),
-            client_weights=client_weights,
-        )
-        run.evaluate(every=evaluate_every, at=evaluate_at, refine=refine)
-        runs.append(run)
-    lockstep = Lockstep(runs)
+    runs = [
+        prepared(schedule, problem, rule, learning_rate=rate, seed=seed, **evaluation)
+        for rate in learning_rates
+    ]
     file = _checkpoint_file(checkpoint, runs, batched)
     positions = file.read_all() if file else []
     positions = positions or [run.beginning(batched) for run in runs]
-    lockstep.run(positions, batched=batched, file=file, advance=progress)
+    Lockstep(runs).run(positions, batched=batched, file=file, advance=progress)
     return [
         run.history(position, strategy or rule.name, provenance(**_about(run), batched=batched))
         for run, position in zip(runs, positions, strict=True)
@@ -156,15 +184,9 @@ def _check(
     check_rule(rule)
     if not schedule.rounds:
         raise InvalidInput("the schedule is empty: no task completes in its time. Give it longer.")
-    number = isinstance(learning_rate, int | float | np.number)
-    if not (number and 0 < learning_rate < math.inf):
-        raise InvalidInput(f"learning_rate must be positive and finite; it is {learning_rate!r}")
-    if evaluate_every is not None and not (
-        isinstance(evaluate_every, int | np.integer) and evaluate_every >= 1
-    ):
-        raise InvalidInput(
-            f"evaluate_every must be a whole number of rounds, at least 1; it is {evaluate_every!r}"
-        )
+    check_positive("learning_rate", learning_rate)
+    if evaluate_every is not None:
+        check_whole("evaluate_every", evaluate_every)
     work = schedule.scenario.work
     if work != rule.local_steps:
         raise InvalidInput(
@@ -248,7 +270,7 @@ class Lockstep:
         Returns whether gradients were computed together, once that is settled.
         """
         lead = self.members[0]
-        last = lead.schedule.rounds if until is None else min(until, lead.schedule.rounds)
+        last = lead.last_round(until)
         workers = lead.workers(batched)
         active = [i for i, p in enumerate(positions) if not p.over and p.round < last]
         if len({positions[i].round for i in active}) > 1:
@@ -283,6 +305,57 @@ class Lockstep:
         results = list(workers.results(tasks, copies))
         for place, (member, position) in enumerate(zip(members, positions, strict=True)):
             member.apply(position, end, results[place::copies])
+
+
+class Abreast:
+    """Members that advance together, each along a schedule of its own.
+
+    They must share problem and seed, and their rules what clients send. Whatever tasks of any of them
+    do not wait for one another are computed in one stack, which saves small models most of what
+    calling costs. Results equal those of solo runs up to rounding.
+    """
+
+    def __init__(self, members: Sequence[Replay]) -> None:
+        first = members[0]
+        for other in members[1:]:
+            same = other.problem is first.problem and other.seed == first.seed
+            if not (same and work_of(other) == work_of(first)):
+                raise InvalidInput(
+                    "runs abreast must share problem, seed, and what clients send; run the others "
+                    "by themselves"
+                )
+        self.members = tuple(members)
+
+    def run(
+        self,
+        positions: Sequence[Position],
+        *,
+        until: int | None = None,
+        advance: Callable[[int], None] | None = None,
+    ) -> None:
+        """Take every position to the end of its schedule (or to round ``until``).
+
+        Members that diverge stay where they did. ``advance`` hears of every gradient.
+        """
+        lead = self.members[0]
+        workers, room = lead.workers(True), lead.longest_run
+        going = list(zip(self.members, positions, strict=True))
+        while going := [
+            (member, position)
+            for member, position in going
+            if not position.over and position.round < member.last_round(until)
+        ]:
+            limit = max(SHORTEST_RUN, room // len(going))
+            ends = [m.next_end(p, limit, m.last_round(until)) for m, p in going]
+            each = [m.tasks(p, end) for (m, p), end in zip(going, ends, strict=True)]
+            tasks = [task for own in each for task in own]
+            results = list(workers.results(tasks))
+            begin = 0
+            for (member, position), end, own in zip(going, ends, each, strict=True):
+                member.apply(position, end, results[begin : begin + len(own)])
+                begin += len(own)
+            if advance is not None:
+                advance(len(tasks))
 
 
 def work_of(run: Replay) -> tuple[Any, ...]:
