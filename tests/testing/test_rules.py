@@ -1,7 +1,5 @@
 """Every rule conforms, and the suite finds what does not."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -78,7 +76,7 @@ class Sharing(AsyncSGD):
 
 class Widening(Own):
     def spoilt(self, state, used, arrival):
-        return dataclasses.replace(state, weights=state.weights.astype(np.float64)), used
+        return state._replace(weights=state.weights.astype(np.float64)), used
 
 
 class Erratic(Own):
@@ -108,7 +106,7 @@ class Remembering(Own):
     def spoilt(self, state, used, arrival):
         self.__dict__["seen"] += 1
         weights = state.weights * np.float32(1 + 1e-3 * (self.seen // 2 % 5))
-        return dataclasses.replace(state, weights=weights), used
+        return state._replace(weights=weights), used
 
 
 @pytest.mark.parametrize(
