@@ -183,6 +183,9 @@ def test_who_sends_next_to_nothing_or_far_too_much_is_not_used(sent: float) -> N
         last = [judge(client, sent if client == 0 else 1.0) for client in range(CLIENTS)]
     assert last == ["refuse", *["apply"] * (CLIENTS - 1)]
     assert [judge(0, 1.0) for _ in range(3)][-1] == "apply"
+    for _ in range(20):
+        last = [judge(client, 0.0) for client in range(4)]
+    assert last == ["apply"] * 4, "the others are gone"
     for _ in range(9):
         last = [judge(client, 0.0) for client in range(CLIENTS)]
     assert last == ["apply"] * CLIENTS

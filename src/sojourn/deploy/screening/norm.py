@@ -39,6 +39,8 @@ BURST = 5.0
 """Weight that every client may spend before it has earned any."""
 NEGLIGIBLE = 0.04
 """Of the largest norm allowed: who sends less again and again only keeps others waiting."""
+AWHILE = 4
+"""Updates for every client, on average, after which one that was not heard counts as gone."""
 QUANTILE = 0.7
 """Above the median, so that few honest updates are clipped where clients differ."""
 
@@ -83,6 +85,8 @@ class NormGuard:
         self._holds = clients >= FEW_CLIENTS
         self.spent: FloatArray = np.zeros(clients)
         self.idle = np.zeros(clients, dtype=np.int64)
+        self._turn = 0
+        self._heard_at: FloatArray = np.full(clients, -np.inf)
         self._usual = math.nan
         self._heard = 0
         self._age = 0
@@ -116,10 +120,16 @@ class NormGuard:
         return float(max(known))
 
     def _is_idle(self, client: int, counts: float, bound: float) -> bool:
-        """Whether next to nothing of a client's last updates counts, and of most clients' more."""
+        """Whether next to nothing of a client's last updates counts, and of most clients' more.
+
+        Those who have sent nothing for a while do not count among them: they may be gone.
+        """
+        self._turn += 1
+        self._heard_at[client] = self._turn
         nothing = self._holds and counts <= NEGLIGIBLE * bound
         self.idle[client] = self.idle[client] + 1 if nothing else 0
-        few = 2 * np.count_nonzero(self.idle >= RECENT) <= self.idle.size
+        there = self._heard_at > self._turn - AWHILE * self.idle.size
+        few = 2 * np.count_nonzero(there & (self.idle >= RECENT)) <= np.count_nonzero(there)
         return bool(few and self.idle[client] >= RECENT)
 
     def _affordable(self, given: Submission) -> float:
