@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: demo test check unit without-flower with-flower test-slow docs format clean
+.PHONY: demo test check unit test-slow docs format clean
 
 demo: $(STAMP)
 	$(BIN)/sojourn demo --out demo
@@ -16,16 +16,10 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Tests with Flower's processes wait most of the time, and go on beside the others.
+# Flower starts a process per message, so its tests have the machine to themselves.
 unit: $(STAMP)
-	$(MAKE) --jobs=2 without-flower with-flower
-
-without-flower: $(STAMP)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not flower"
-
-with-flower: $(STAMP)
-	@$(BIN)/pytest -m "flower and not slow" tests/deploy tests/cli > .flower.log 2>&1; \
-	code=$$?; cat .flower.log; rm -f .flower.log; exit $$code
+	$(BIN)/pytest -m "flower and not slow" tests/deploy tests/cli
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
