@@ -312,7 +312,7 @@ def _answer(tuned: Tuned) -> dict[str, Any]:
                 "gradients": rung.gradients,
                 "candidates": [
                     {"name": names[c.strategy], "learning_rate": c.learning_rate, "score": s}
-                    for c, s in sorted(rung.scores.items(), key=lambda item: item[1])
+                    for c, s in sorted(rung.scores.items(), key=lambda item: item[::-1])
                     if math.isfinite(s)
                 ],
                 "diverged": sum(not math.isfinite(s) for s in rung.scores.values()),
