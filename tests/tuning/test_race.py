@@ -11,15 +11,18 @@ from sojourn.tuning.criteria import Criterion, crossing
 from sojourn.tuning.heats import Race, Rung
 from sojourn.tuning.learning_rates import extended
 from sojourn.tuning.race import (
+    LEAN,
     RUNGS,
     Candidate,
     at_edge,
     below,
     beside,
     expected_cost,
+    leaning,
     opening,
     ranking,
     survivors,
+    telling,
 )
 
 
@@ -78,10 +81,10 @@ def test_baselines_keep_more_rates_so_that_they_are_tuned_as_well():
 
 
 def test_of_rates_that_tie_the_smallest_is_picked():
-    rung = Rung(1.0, {Candidate(0, 0.1): 1.008, Candidate(0, 0.2): 1.0, Candidate(1, 0.1): 1.005})
-    race = Race([rung], {0: (0.1, 0.2), 1: (0.1,)})
+    runs = {Candidate(0, 0.1): (1.008,), Candidate(0, 0.2): (1.0,), Candidate(1, 0.1): (1.005,)}
+    race = Race([Rung(1.0, runs)], {0: (0.1, 0.2), 1: (0.1,)})
     assert race.podium() == [Candidate(1, 0.1), Candidate(0, 0.1)]
-    rung.scores[Candidate(0, 0.1)] = 1.03
+    runs[Candidate(0, 0.1)] = (1.02,)
     assert race.podium()[0] == Candidate(0, 0.2)
 
 
@@ -117,9 +120,8 @@ def test_finalists_that_end_best_at_their_smallest_rate_get_the_next_smaller():
 
 
 def test_those_judged_on_all_pilot_seeds_rank_first():
-    scores = {Candidate(s, 0.1): 1.0 + s for s in range(4)}
-    rung = Rung(1.0, scores, repeated=(Candidate(2, 0.1), Candidate(1, 0.1)))
-    race = Race([rung], dict.fromkeys(range(4), (0.1,)))
+    runs = {Candidate(s, 0.1): (1.0 + s,) * (2 if s in (1, 2) else 1) for s in range(4)}
+    race = Race([Rung(1.0, runs)], dict.fromkeys(range(4), (0.1,)))
     assert [c.strategy for c in race.podium()] == [1, 2, 0, 3]
 
 
@@ -128,10 +130,36 @@ def test_before_anything_is_learnt_theory_decides_between_rates():
     early = {0.1: 2.4, 0.2: 2.5, 0.4: 2.6, 0.8: 2.7}
     scores = {Candidate(s, r): score for s in range(9) for r, score in early.items()}
     scores[Candidate(0, 0.8)] = 1.0
-    rung = Rung(1 / 8, scores, idle=2.3)
-    left = survivors(rung.telling, 0, entered=36)
+    told = telling(scores, idle=2.3)
+    left = survivors(told, 0, entered=36)
     assert [c.learning_rate for c in left if c.strategy == 8] == [0.2, 0.1]
-    assert at_edge(rung.telling, {s: tuple(early) for s in range(9)}) == {0: "above"}
+    assert at_edge(told, {s: tuple(early) for s in range(9)}) == {0: "above"}
+
+
+def test_what_has_learnt_something_is_ranked_as_it_stands():
+    """A leader at seven tenths of the first loss is not put back among those that stand still."""
+    scores = {Candidate(s, r): 2.2 for s in range(9) for r in (0.1, 0.2, 0.4)}
+    scores[Candidate(3, 0.4)] = 1.65
+    left = survivors(telling(scores, idle=2.3), 0, entered=27)
+    assert left[0] == Candidate(3, 0.4)
+
+
+def test_a_lucky_rate_at_the_edge_of_stability_does_not_pass_one_in_a_valley():
+    rates = {0: (0.1, 0.2, 0.4), 1: (0.1, 0.2, 0.4)}
+    before = {Candidate(s, r): (1.0,) for s in range(2) for r in (0.1, 0.2)}
+    before |= {Candidate(0, 0.4): (math.inf,), Candidate(1, 0.4): (1.0,)}
+    last = {Candidate(0, 0.2): (0.95,), Candidate(1, 0.2): (1.0,)}
+    race = Race([Rung(0.5, before), Rung(1.0, last)], rates)
+    assert race.podium()[0] == Candidate(1, 0.2)
+    assert race.rungs[-1].scores[Candidate(0, 0.2)] == 0.95, "what is shown is what was seen"
+
+
+def test_scores_lean_on_the_seeds_that_both_rates_ran_on():
+    rates = {0: (0.1, 0.2)}
+    runs = {Candidate(0, 0.1): (1.0, 5.0), Candidate(0, 0.2): (1.1,)}
+    leant = leaning([runs], rates)
+    assert leant[Candidate(0, 0.1)] == pytest.approx(3.0 * 1.1**LEAN)
+    assert leant[Candidate(0, 0.2)] == pytest.approx(1.1 * (1 / 1.1) ** LEAN)
 
 
 def test_half_of_the_places_go_to_those_that_are_heading_for_the_best():

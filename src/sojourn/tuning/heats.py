@@ -20,49 +20,56 @@ from sojourn.train.replay.state import Position
 from sojourn.tuning.learning_rates import MOST_EXTENSIONS, extended
 from sojourn.tuning.pilots import Pilot, advance, group_key, horizon_of, schedule_for
 from sojourn.tuning.race import (
-    PROGRESS,
     RUNGS,
     SPREAD_OF_SCORE,
     Candidate,
     at_edge,
     below,
     beside,
+    leaning,
     on_average,
     opening,
     ranking,
     repeated,
     steadiest,
     survivors,
+    telling,
 )
 from sojourn.tuning.setting import Setting
 
 RACE = "race.json"
-FORMAT = "sojourn race 2"
+FORMAT = "sojourn race 3"
 
 
 @dataclass
 class Rung:
-    """Scores at a fraction of the horizon; gradients computed to get there from the rung before.
+    """Who got to a fraction of the horizon, and how: scores on the first pilot seed and further ones.
 
-    ``idle`` is the score of a run that has not moved; ``repeated`` are the finalists that were judged
-    on several pilot seeds.
+    ``gradients`` were computed to get there from the rung before; ``idle`` is the score of a run that
+    has not moved.
     """
 
     fraction: float
-    scores: dict[Candidate, float] = field(default_factory=dict)
+    runs: dict[Candidate, tuple[float, ...]] = field(default_factory=dict)
     gradients: int = 0
     idle: float = 0.0
-    repeated: tuple[Candidate, ...] = ()
 
     @property
-    def telling(self) -> dict[Candidate, float]:
-        """The scores, those of runs that have hardly moved being equal, so that theory decides.
+    def scores(self) -> dict[Candidate, float]:
+        """The mean of every candidate over its pilot seeds."""
+        return {c: on_average(runs) for c, runs in self.runs.items()}
 
-        While slow clients have not been heard, the loss over all clients grows with every step
-        towards the others, and the best run seems to be the one that stands still.
-        """
-        low, high = PROGRESS * self.idle, self.idle / PROGRESS
-        return {c: low if low < s < high else s for c, s in self.scores.items()}
+    @property
+    def repeated(self) -> tuple[Candidate, ...]:
+        """The candidates that were judged on the most pilot seeds."""
+        most = max(map(len, self.runs.values()), default=0)
+        return tuple(c for c, runs in self.runs.items() if len(runs) == most)
+
+    def add(self, other: "Rung") -> None:
+        """Take in candidates that went to the same fraction, or the same on a further seed."""
+        for candidate, runs in other.runs.items():
+            self.runs[candidate] = self.runs.get(candidate, ()) + runs
+        self.gradients += other.gradients
 
 
 @dataclass
@@ -87,24 +94,28 @@ class Race:
             scores |= rung.scores
         return scores
 
-    def best_of(self, strategy: int) -> Candidate | None:
-        """The best learning rate of a strategy, judged at the furthest rung that it reached."""
-        for rung in reversed(self.rungs):
-            own = {c: s for c, s in rung.scores.items() if c.strategy == strategy}
-            found = steadiest({c: s for c, s in own.items() if c in rung.repeated} or own)
-            if found is not None:
-                return found
-        return None
+    def standing(self, rung: int) -> dict[Candidate, float]:
+        """The scores by which candidates are ranked at a rung; see `leaning`."""
+        return leaning([r.runs for r in self.rungs[: rung + 1]], self.rates)
 
     def podium(self) -> list[Candidate]:
         """The best candidate of every strategy, those that went furthest first, then by score."""
-        furthest = {c: i for i, rung in enumerate(self.rungs) for c in rung.scores}
-
-        def order(candidate: Candidate) -> tuple[int, bool, float]:
-            rung = self.rungs[furthest[candidate]]
-            return -furthest[candidate], candidate not in rung.repeated, rung.scores[candidate]
-
-        return sorted((c for c in map(self.best_of, self.rates) if c is not None), key=order)
+        found: dict[int, Candidate] = {}
+        for place in reversed(range(len(self.rungs))):
+            standing, repeated = self.standing(place), set(self.rungs[place].repeated)
+            own: dict[int, dict[Candidate, float]] = {}
+            for candidate, score in standing.items():
+                own.setdefault(candidate.strategy, {})[candidate] = score
+            best = [
+                steadiest({c: s for c, s in scores.items() if c in repeated} or scores)
+                for strategy, scores in own.items()
+                if strategy not in found
+            ]
+            ordered = sorted(
+                (c for c in best if c is not None), key=lambda c: (c not in repeated, standing[c])
+            )
+            found |= {c.strategy: c for c in ordered}
+        return list(found.values())
 
 
 class Heats:
@@ -125,12 +136,12 @@ class Heats:
         for fraction in RUNGS[len(race.rungs) :]:
             self._load(alive)
             rung = self._rung(fraction, alive)
-            if fraction == RUNGS[-1]:
-                self._look_below(rung, race)
-                self._repeat(rung, race.entered)
             if not race.rungs:
                 self._look_beside(rung, race)
             race.rungs.append(rung)
+            if fraction == RUNGS[-1]:
+                self._look_below(rung, race)
+                self._repeat(rung, race)
             race.gradients += rung.gradients
             alive = self._alive(race)
             self._keep(race, alive)
@@ -141,9 +152,11 @@ class Heats:
             return opening(race.rates)
         if len(race.rungs) == len(RUNGS):
             return []
-        scores = race.rungs[-1].telling
         done = len(race.rungs) - 1
-        before = race.rungs[-2].telling if done and self.setting.criterion.kind == "final" else None
+        scores = telling(race.standing(done), race.rungs[done].idle)
+        before = None
+        if done and self.setting.criterion.kind == "final":
+            before = telling(race.standing(done - 1), race.rungs[done - 1].idle)
         left = survivors(scores, done, race.entered, before, self.setting.baselines)
         if time.monotonic() > self.deadline:
             left = left[:1]
@@ -161,7 +174,7 @@ class Heats:
             begun.update(zip(pilot.candidates, done.positions, strict=True))
             for candidate, history in zip(pilot.candidates, done.histories, strict=True):
                 until = fraction * self._horizon(candidate)
-                rung.scores[candidate] = self._score(history, until)
+                rung.runs[candidate] = (self._score(history, until),)
                 rung.idle = self.setting.criterion.idle(history, until)
             rung.gradients += done.gradients
             self.progress.advance(len(pilot.candidates))
@@ -169,25 +182,17 @@ class Heats:
 
     def _look_below(self, rung: Rung, race: Race) -> None:
         """Run smaller learning rates of finalists, dropped before, to the end."""
-        smaller = below(rung.scores, race.rates)
+        smaller = below(race.standing(len(race.rungs) - 1), race.rates)
         if not smaller or time.monotonic() > self.deadline:
             return
-        further = self._rung(rung.fraction, smaller)
-        rung.scores |= further.scores
-        rung.gradients += further.gradients
+        rung.add(self._rung(rung.fraction, smaller))
 
-    def _repeat(self, rung: Rung, entered: int) -> None:
+    def _repeat(self, rung: Rung, race: Race) -> None:
         """Run ever fewer of the finalists on further pilot seeds too."""
-        seen = {c: [score] for c, score in rung.scores.items()}
-        rung.repeated = tuple(rung.scores)
-        for place, number in enumerate(repeated(entered), start=1):
-            judged = {c: on_average(seen[c]) for c in rung.repeated}
-            rung.repeated = tuple(ranking(judged)[:number])
-            again = self._rung(rung.fraction, rung.repeated, self.setting.pilot_seed + place)
-            rung.gradients += again.gradients
-            for candidate, score in again.scores.items():
-                seen[candidate].append(score)
-        rung.scores = {c: on_average(scores) for c, scores in seen.items()}
+        for place, number in enumerate(repeated(race.entered), start=1):
+            standing = race.standing(len(race.rungs) - 1)
+            best = ranking({c: standing[c] for c in rung.repeated})[:number]
+            rung.add(self._rung(rung.fraction, best, self.setting.pilot_seed + place))
 
     def _score(self, history: History, until: float) -> float:
         return self.setting.criterion.score(history, until, SPREAD_OF_SCORE)
@@ -216,14 +221,13 @@ class Heats:
     def _look_beside(self, rung: Rung, race: Race) -> None:
         """Try the learning rates next to the best of every strategy, beyond an edge if it lies there."""
         for _ in range(MOST_EXTENSIONS):
-            for strategy, side in at_edge(rung.telling, race.rates).items():
+            scores = telling(rung.scores, rung.idle)
+            for strategy, side in at_edge(scores, race.rates).items():
                 race.rates[strategy] = extended(race.rates[strategy], side)
-            added = beside(rung.telling, race.rates)
+            added = beside(scores, race.rates)
             if not added:
                 return
-            further = self._rung(rung.fraction, added)
-            rung.scores |= further.scores
-            rung.gradients += further.gradients
+            rung.add(self._rung(rung.fraction, added))
 
     # On disk
 
@@ -242,10 +246,13 @@ class Heats:
                     "fraction": rung.fraction,
                     "gradients": rung.gradients,
                     "idle": rung.idle,
-                    "repeated": [[c.strategy, c.learning_rate] for c in rung.repeated],
-                    "scores": [
-                        [c.strategy, c.learning_rate, s if math.isfinite(s) else None]
-                        for c, s in sorted(rung.scores.items())
+                    "runs": [
+                        [
+                            c.strategy,
+                            c.learning_rate,
+                            [s if math.isfinite(s) else None for s in runs],
+                        ]
+                        for c, runs in sorted(rung.runs.items())
                     ],
                 }
                 for rung in race.rungs
@@ -288,10 +295,12 @@ def read_race(path: Path) -> tuple[Race, tuple[str, str]]:
         rungs = [
             Rung(
                 entry["fraction"],
-                {Candidate(i, r): math.inf if s is None else s for i, r, s in entry["scores"]},
+                {
+                    Candidate(i, r): tuple(math.inf if s is None else s for s in runs)
+                    for i, r, runs in entry["runs"]
+                },
                 entry["gradients"],
                 entry["idle"],
-                tuple(Candidate(i, r) for i, r in entry["repeated"]),
             )
             for entry in table["rungs"]
         ]

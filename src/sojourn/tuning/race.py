@@ -9,8 +9,10 @@ RUNGS = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """The fractions of the horizon at which candidates are compared."""
 KEPT = (1 / 10, 1 / 14, 1 / 40)
 """The fraction of all candidates that goes on, after each rung but the last."""
-PROGRESS = 0.6
-"""A run whose score is within this factor of what it began with has told nothing yet."""
+LEARNT, LOST = 0.9, 5 / 3
+"""Between these multiples of the score that it began with, a run has told nothing yet."""
+LEAN, MOST_LEANT = 0.2, 2.0
+"""How much a score leans on that of either learning rate beside it, in logarithms, and the ratio that counts at most."""
 RATES_OF_EACH = (2, 1, 0)
 """Learning rates of every strategy that go on besides, so that none is out for starting slowly."""
 BASELINE_RATES = (3, 1, 0)
@@ -42,6 +44,8 @@ class Candidate:
 
 Scores = Mapping[Candidate, float]
 """Smaller is better; infinite for what diverged."""
+Runs = Mapping[Candidate, Sequence[float]]
+"""Scores on every pilot seed that a candidate ran on, the seeds in the same order for all."""
 
 
 def opening(rates: Mapping[int, Sequence[float]]) -> list[Candidate]:
@@ -77,6 +81,59 @@ def beside(scores: Scores, rates: Mapping[int, Sequence[float]]) -> list[Candida
         next_to = [Candidate(strategy, all_rates[i]) for i in sides if 0 <= i < len(all_rates)]
         found += [c for c in next_to if c not in own]
     return found
+
+
+def telling(scores: Scores, idle: float) -> dict[Candidate, float]:
+    """The scores, those of runs that have learnt nothing being equal, so that theory decides.
+
+    While slow clients have not been heard, the loss over all clients grows with every step towards
+    the others, and the best run seems to be the one that stands still, whose score is ``idle``.
+
+    >>> list(telling({Candidate(0, 0.1): 2.2, Candidate(0, 0.2): 3.0, Candidate(0, 0.4): 1.6}, 2.3).values())
+    [2.07, 2.07, 1.6]
+    """
+    low, high = LEARNT * idle, LOST * idle
+    return {c: low if low < s < high else s for c, s in scores.items()}
+
+
+def leaning(rungs: Sequence[Runs], rates: Mapping[int, Sequence[float]]) -> dict[Candidate, float]:
+    r"""The scores of the last rung, leaning on those of the learning rates beside.
+
+    .. math:: s(\eta) \prod_{\pm} (s(\eta_\pm)/s(\eta))^w
+
+    A loss has one valley in the learning rate, and samples and seeds that favour a single rate are
+    luck, most of all close to the largest stable step. Ratios are those at the last rung that both
+    rates ran to, on the pilot seeds of both; one that diverged counts as ``MOST_LEANT`` times worse.
+
+    >>> runs = {Candidate(0, 0.1): (1.0,), Candidate(0, 0.2): (0.99,), Candidate(0, 0.4): (math.inf,)}
+    >>> [round(s, 3) for s in leaning([runs], {0: (0.1, 0.2, 0.4)}).values()]
+    [0.998, 1.139, inf]
+    """
+    return {c: on_average(runs) * _lean(c, rungs, rates) for c, runs in rungs[-1].items()}
+
+
+def _lean(
+    candidate: Candidate, rungs: Sequence[Runs], rates: Mapping[int, Sequence[float]]
+) -> float:
+    own = sorted(rates[candidate.strategy])
+    place = own.index(candidate.learning_rate)
+    lean = 1.0
+    for i in (place - 1, place + 1):
+        if not 0 <= i < len(own):
+            continue
+        other = Candidate(candidate.strategy, own[i])
+        both = next((r for r in reversed(rungs) if candidate in r and other in r), None)
+        if both is not None:
+            ratio = _ratio(both[other], both[candidate])
+            lean *= min(max(ratio, 1.0 / MOST_LEANT), MOST_LEANT) ** LEAN
+    return lean
+
+
+def _ratio(other: Sequence[float], own: Sequence[float]) -> float:
+    """How much worse another's runs are, on the seeds that both have; 1 where neither can be told."""
+    seeds = min(len(other), len(own))
+    score = on_average(own[:seeds])
+    return on_average(other[:seeds]) / score if 0.0 < score < math.inf else 1.0
 
 
 def survivors(
