@@ -8,9 +8,9 @@ from sojourn.errors import InvalidInput, UnknownName
 from sojourn.train.experiment.models import build_model, initialize
 
 
-def built(text, shape=(1, 28, 28), classes=10, seed=1):
+def built(text, shape=(1, 28, 28), classes=10, seed=1, averaged=1):
     generator = torch.Generator().manual_seed(seed)
-    return build_model(text, shape=shape, classes=classes, generator=generator)
+    return build_model(text, shape=shape, classes=classes, generator=generator, averaged=averaged)
 
 
 def size(model):
@@ -80,3 +80,37 @@ def test_models_that_cannot_be():
         built("cnn(5)")
     with pytest.raises(InvalidInput, match="takes no parameter"):
         built("linear(3)")
+
+
+@pytest.mark.parametrize("text", ["mlp(16)", "linear"])
+def test_averaged_images_are_learned_as_whole_ones_that_show_no_more(text):
+    """One step on images of single-coloured blocks, whole and averaged: the same outputs."""
+    blocks, labels = (
+        torch.randn(6, 2, 4, 4, generator=torch.Generator().manual_seed(3)),
+        torch.arange(6) % 3,
+    )
+    whole = built(text, (2, 8, 8), classes=3)
+    small = built(text, (2, 4, 4), classes=3, averaged=2)
+    first, averaged = (next(m for m in net if isinstance(m, nn.Linear)) for net in (whole, small))
+    with torch.no_grad():
+        parts = first.weight.view(-1, 2, 4, 2, 4, 2)
+        averaged.weight.copy_(parts.sum(dim=(3, 5)).flatten(1) / 2.0)
+        for mine, theirs in zip(small[1:].parameters(), whole[1:].parameters(), strict=True):
+            if mine is not averaged.weight:
+                mine.copy_(theirs)
+    images = blocks.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+    outputs = []
+    for net, x in ((whole, images), (small, 2.0 * blocks)):
+        nn.functional.cross_entropy(net(x), labels).backward()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter -= 0.1 * parameter.grad
+        outputs.append(net(x))
+    torch.testing.assert_close(*outputs)
+
+
+def test_the_first_layer_for_averaged_images_begins_as_that_for_whole_ones():
+    averaged, whole = built("mlp(64)", (1, 14, 14), averaged=2), built("mlp(64)", (1, 28, 28))
+    assert float(averaged[1].weight.detach().abs().max()) == pytest.approx(1 / 28, rel=1e-3)
+    assert float(whole[1].weight.detach().abs().max()) == pytest.approx(1 / 28, rel=1e-3)
+    assert float(averaged[3].weight.detach().abs().max()) == pytest.approx(1 / 8, rel=0.02)

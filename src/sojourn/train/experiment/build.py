@@ -146,7 +146,11 @@ def _built(experiment: Experiment, seed: int) -> Problem:
     held = [torch.from_numpy(indices) for indices in partition_of(experiment, data, seed).clients]
     generator = torch.Generator().manual_seed(_stream(seed, _WEIGHTS))
     model = build_model(
-        experiment.model, shape=data.shape, classes=data.classes, generator=generator
+        experiment.model,
+        shape=data.shape,
+        classes=data.classes,
+        generator=generator,
+        averaged=data.averaged,
     )
     return Problem(
         model,

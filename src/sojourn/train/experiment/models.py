@@ -19,13 +19,21 @@ COPIES = 4
 
 
 def build_model(
-    text: str, *, shape: tuple[int, ...], classes: int, generator: torch.Generator
+    text: str,
+    *,
+    shape: tuple[int, ...],
+    classes: int,
+    generator: torch.Generator,
+    averaged: int = 1,
 ) -> nn.Module:
     """The model called ``text`` for images of ``shape``, with weights drawn from ``generator``.
 
     ``mlp`` (one hidden layer; ``mlp(64)`` sets its width), ``linear``, or ``cnn``, the paper's
     network for this shape of image (``cnn(4)`` sets the groups of its normalisation for CIFAR).
-    All return logits; the paper's softmax belongs to the cross-entropy.
+    All return logits; the paper's softmax belongs to the cross-entropy. Where ``averaged`` pixels in a
+    row have become one, at the length of the image, the first layer begins as small as that for whole
+    images: what it makes of an image, and how fast it learns, is then what it would be for a whole one
+    that shows no more.
 
     >>> model = build_model(
     ...     "mlp", shape=(1, 8, 8), classes=10, generator=torch.Generator().manual_seed(1)
@@ -58,6 +66,11 @@ def build_model(
             )
     model.to_empty(device="cpu")
     initialize(model, generator)
+    if averaged > 1:
+        first = next(layer for layer in model if isinstance(layer, nn.Linear))
+        with torch.no_grad():
+            for parameter in first.parameters():
+                parameter /= averaged
     return model
 
 
