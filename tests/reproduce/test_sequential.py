@@ -195,6 +195,48 @@ def test_killed_and_resumed_it_makes_the_same_runs_and_comes_to_the_same_verdict
     assert again.made == whole.made
 
 
+def test_a_larger_budget_makes_further_runs_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Invented(monkeypatch)
+    small, large = 1.5 * 3 * 3 * 30 * 0.01, 1000.0
+    first = trials(tmp_path, budget=small)
+    first.spend([claim()])
+    assert first.spent == pytest.approx(small - first.left)
+    before, number = dict(first.made), len(seen.waves)
+    again = trials(tmp_path, budget=large)
+    again.go_on([claim()], json.loads(json.dumps(first.counts)), first.spent)
+    assert again.made == before
+    again.spend([claim()])
+    assert seen.waves[number] == before, "looked for, and made only if they have gone missing"
+    for wave in seen.waves[number + 1 :]:
+        assert all(pairs > before.get(run, 0) for run, pairs in wave.items())
+    whole = trials(tmp_path, budget=large)
+    whole.spend([claim()])
+    assert again.made == whole.made
+    assert again.spent == pytest.approx(whole.spent)
+    assert again.left == pytest.approx(large - again.spent)
+
+
+def test_a_wave_that_is_over_is_kept_and_one_that_was_cut_short_is_chosen_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Invented(monkeypatch)
+    budget = 1.2 * 2 * 3 * 3 * 30 * 0.01
+    stands: list[tuple[dict[str, dict[str, int]], float]] = []
+    whole = trials(tmp_path, budget=budget)
+    whole.spend([claim()], keep=lambda: stands.append((whole.counts, whole.spent)))
+    waves = list(seen.waves)
+    assert len(stands) == len(waves) > 1
+    for done, (counts, spent) in enumerate(stands, start=1):
+        seen.waves.clear()
+        again = trials(tmp_path, budget=budget)
+        again.go_on([claim()], counts, spent)
+        again.spend([claim()])
+        assert seen.waves[1:] == waves[done:]
+        assert again.made == whole.made
+
+
 def test_without_data_the_cells_say_so_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -420,7 +420,7 @@ def test_paper_scale_is_the_papers_own_size() -> None:
     assert Settings.read("paper").reduced == ""
     assert Settings.read("paper").budget is None
     assert Settings.read("quick").reduced
-    assert Settings.read("standard").budget == 6 * 3600.0
+    assert Settings.read("standard").budget == 90 * 60.0
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from torch import nn
 
 from sojourn.errors import InvalidInput
 from sojourn.rules import AsyncSGD, FedBuff, GeneralizedAsyncSGD
 from sojourn.train.replay.loop import Replay
+from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.replay import (
     Abreast,
     Lockstep,
@@ -14,7 +16,7 @@ from sojourn.train.replay.replay import (
     replay_abreast,
     replay_together,
 )
-from tests.train.small import small_problem, small_schedule
+from tests.train.small import perceptron, small_problem, small_schedule
 
 RATES = (0.01, 0.05, 0.2)
 
@@ -190,11 +192,29 @@ def test_one_that_diverges_leaves_those_abreast_alone():
     assert [int(history.round[-1]) for history in others] == [60, 80]
 
 
-def test_runs_abreast_must_share_problem_seed_and_work():
+def test_runs_on_other_data_under_another_seed_go_abreast_too():
+    one = small_problem()
+    other = Problem(perceptron(), one.train_sets[::-1], one.test_set, batch_size=8)
+    mine, theirs = abreast(one), abreast(other, seeds=(4, 5, 6))
+    theirs = [prepared(run.schedule, other, run.rule, learning_rate=0.05, seed=9) for run in theirs]
+    mixed = [mine[0], theirs[0], mine[1], theirs[1], mine[2], theirs[2]]
+    found = replay_abreast(mixed, "abcdef")
+    for run, history in zip(mixed, found, strict=True):
+        solo = replay(
+            run.schedule, run.problem, run.rule, learning_rate=0.05, seed=run.seed, batched=False
+        )
+        np.testing.assert_array_equal(history.staleness, solo.staleness)
+        np.testing.assert_allclose(history.weights, solo.weights, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(history.test_loss, solo.test_loss, rtol=1e-4)
+
+
+def test_runs_abreast_must_share_model_batch_size_and_work():
     problem = small_problem()
     first, other, _ = abreast(problem)
-    with pytest.raises(InvalidInput, match="must share problem"):
-        Abreast([first, *abreast(small_problem())])
-    another = prepared(other.schedule, problem, other.rule, learning_rate=0.05, seed=4)
-    with pytest.raises(InvalidInput, match="must share problem"):
-        Abreast([first, another])
+    for unlike in (small_problem(batch_size=4), small_problem(loss=nn.CrossEntropyLoss())):
+        with pytest.raises(InvalidInput, match="must share model"):
+            Abreast([first, *abreast(unlike)])
+    buffered = FedBuff(local_steps=1)
+    differences = prepared(other.schedule, problem, buffered, learning_rate=0.05, seed=3)
+    with pytest.raises(InvalidInput, match="must share model"):
+        Abreast([other, differences])

@@ -16,6 +16,9 @@ from sojourn.train.experiment.cells import Cell, Work, expected_gradients, kept
 from sojourn.train.experiment.engines import LocalEngine, processes_may_be_replaced
 from sojourn.train.experiment.run import prepare_folder, run_experiment
 
+MOST_ABREAST = 36
+"""Runs whose gradients are computed together: beyond that stacks are large enough."""
+
 Wanted = Mapping[tuple[TrainingCell, str], int]
 """Under how many seeds, from 0 on, a strategy of a cell is to be run."""
 
@@ -103,7 +106,7 @@ def _prepare(runner: CellRunner, runs: Sequence[tuple[TrainingCell, str, int]]) 
 
 
 def _bundled(runner: CellRunner, entries: Prepared) -> list[Prepared]:
-    """The runs of one problem and seed together, if their model is small; else each by itself.
+    """The runs of a few seeds of one problem together, if their model is small; else each by itself.
 
     In order: data sets with the longest runs first, then problem by problem, since a process keeps
     the data set and the problem that it used last.
@@ -120,6 +123,17 @@ def _bundled(runner: CellRunner, entries: Prepared) -> list[Prepared]:
     bundles: list[Prepared] = []
     for _, group in groupby(sorted(entries, key=place), key=place):
         runs = sorted(group, key=lambda entry: -cost[id(entry[1])])
-        small = runner.small(runs[0][0].data)
-        bundles += [runs] if small else [[run] for run in runs]
+        cell = runs[0][0]
+        if not runner.small(cell.data):
+            bundles += [[run] for run in runs]
+        elif bundles and _joins(cell, bundles[-1], len(runs)):
+            bundles[-1] += runs
+        else:
+            bundles.append(runs)
     return bundles
+
+
+def _joins(cell: TrainingCell, bundle: Prepared, runs: int) -> bool:
+    """Whether so many ``runs`` of a cell find room beside those of the same problem, other seeds."""
+    same = exponential(bundle[-1][0]) == exponential(cell)
+    return same and len(bundle) + runs <= MOST_ABREAST

@@ -125,7 +125,7 @@ class Reproduction:
             started = time.monotonic()
             if claim.computes == TRAINING:
                 if not trained:  # all of them together, since they share cells and the budget
-                    self.trials.spend(list(self._asked.values()), say=say, progress=progress)
+                    self._train(say, progress)
                     trained = True
                 finding = self._judge(claim)
             else:
@@ -133,6 +133,19 @@ class Reproduction:
             finding.write(self.out / f"claim-{claim.number}")
             self._record(finding, time.monotonic() - started)
             yield finding
+
+    def _train(self, say: Say, progress: Progress | None) -> None:
+        """Spend the budget on all claims about training, from where an earlier call for these stood."""
+        asked = self._asked
+
+        def keep() -> None:
+            stand = {"of": list(asked), "spent": self.trials.spent, "runs": self.trials.counts}
+            _write_record(self.out, {**read_record(self.out), "trials": stand})
+
+        before = read_record(self.out).get("trials", {})
+        if before.get("of") == list(asked):
+            self.trials.go_on(list(asked.values()), before["runs"], before["spent"])
+        self.trials.spend(list(asked.values()), say=say, progress=progress, keep=keep)
 
     def _record(self, finding: Finding, elapsed: float) -> None:
         """Note a claim's verdict beside those of claims reproduced before, and the time of all calls."""
@@ -152,7 +165,7 @@ class Reproduction:
             **record,
             "scale": self.settings.scale,
             "prices": self.trials.prices.known,
-            "spent_seconds": None if math.isinf(self.budget) else self.budget - self.trials.left,
+            "spent_seconds": None if math.isinf(self.budget) else self.trials.spent,
             "elapsed_seconds": round(sum(c["elapsed_seconds"] for c in claims.values()), 1),
             "claims": {number: claims[number] for number in sorted(claims, key=int)},
             "provenance": provenance(scale=self.settings.scale, jobs=self.runner.jobs),

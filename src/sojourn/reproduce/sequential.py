@@ -39,14 +39,16 @@ class Offer:
 class Trials:
     """The runs made so far of all claims, and the seconds of processor time that are left.
 
-    What is made next depends on results and on prices alone, which are kept: a reproduction that
-    was killed and is run again makes the same runs and comes to the same verdicts.
+    What is made next depends on what was made, on results, on prices and on what is left. All of these are
+    kept: a reproduction that was killed and is run again makes the same runs and comes to the same
+    verdicts, and one that is given a larger budget makes further runs only.
     """
 
     runner: CellRunner
     prices: Prices
     left: float
     made: dict[Run, int] = field(default_factory=dict)
+    spent: float = 0.0
     _absent: dict[str, Missing | None] = field(default_factory=dict)
     _read: dict[TrainingCell, tuple[dict[str, int], list[History]]] = field(default_factory=dict)
 
@@ -56,16 +58,47 @@ class Trials:
         *,
         say: Say = lambda line: None,
         progress: Progress | None = None,
+        keep: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make runs of all claims together, in waves, until nothing more can be told or paid."""
+        """Make runs of all claims together, in waves, until nothing more can be told or paid.
+
+        ``keep`` is called after every wave.
+        """
         for data in dict.fromkeys(cell.data for claim in claims for cell in claim.needed):
             reason = self.absent(data)
             if reason is not None:
                 say(f"  {data}: {reason.reason}")
+        self.made = {run: n for run, n in self.made.items() if self.absent(run[0].data) is None}
+        if self.made:  # by an earlier call: made again if they have gone missing since
+            make_runs(self.runner, self.made, say=say, progress=progress)
         while wanted := self._wave(claims):
             make_runs(self.runner, wanted, say=say, progress=progress)
             self.made |= wanted
+            keep()
         summarize_runs(self.runner, self.made)
+
+    def go_on(
+        self,
+        claims: Sequence[TrainingClaim],
+        counts: Mapping[str, Mapping[str, int]],
+        spent: float,
+    ) -> None:
+        """Begin where an earlier call stood, which had made so many runs and ``spent`` so much on them."""
+        cells = {cell.name: cell for claim in claims for cell in claim.needed}
+        self.made = {
+            (cells[where], strategy): pairs
+            for where, made in counts.items()
+            for strategy, pairs in made.items()
+        }
+        self.spent, self.left = spent, self.left - spent
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """How many runs of every strategy were made, by the name of its cell."""
+        counts: dict[str, dict[str, int]] = {}
+        for (cell, strategy), pairs in self.made.items():
+            counts.setdefault(cell.name, {})[strategy] = pairs
+        return counts
 
     def results(self, claim: TrainingClaim) -> dict[TrainingCell, list[History] | Missing]:
         """The runs of every cell of a claim, or why there are none."""
@@ -122,7 +155,7 @@ class Trials:
         for cell in dict.fromkeys(cell for cell, _ in wave.runs):
             if self.runner.settings.settings[cell.setting].tried_rates:
                 choose_rates(self.runner, cell)
-        self.left -= wave.spent
+        self.spent, self.left = self.spent + wave.spent, self.left - wave.spent
         return wave.runs
 
     def _offers(self, claim: TrainingClaim) -> Iterator[Offer]:

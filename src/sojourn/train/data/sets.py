@@ -340,8 +340,10 @@ class CropAndFlip:
         """What becomes of so many images: how far down and right they are seen, and whether mirrored."""
         shifts = torch.randint(2 * self.padding + 1, (2, count, 1), generator=generator)
         mirrored = torch.randint(2, (count, 1), generator=generator, dtype=torch.bool)
-        rows = torch.cat([shifts - self.padding, mirrored[None].long()])
-        return np.asarray(rows.flatten(1).numpy(), dtype=np.int16)
+        drawn = np.empty((3, count), dtype=np.int16)
+        drawn[:2], drawn[2] = shifts.numpy()[..., 0], mirrored.numpy()[:, 0]
+        drawn[:2] -= self.padding
+        return drawn
 
     def moved(self, images: Tensor, drawn: NDArray[np.int16]) -> Tensor:
         """``images`` as was ``drawn`` for them, shape (3, N)."""

@@ -14,7 +14,7 @@ from torch.nn import functional
 from sojourn.rules import Rule, one_gradient, sent_back
 from sojourn.train.replay.metrics import Loss
 from sojourn.train.replay.passes import altered
-from sojourn.train.replay.problem import Problem, local_step
+from sojourn.train.replay.problem import Problem, Samples, local_step
 
 StackedGradients: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """From weights (tasks, dimension) and batches x, y to losses and gradients.
@@ -270,28 +270,51 @@ class BatchedTasks:
         self._gradients = gradients
 
     def results(self, tasks: Sequence[Task], copies: int = 1) -> Iterator[Result]:
+        return self.results_of([(self, tasks)], copies)
+
+    def results_of(
+        self, parts: Sequence[tuple["BatchedTasks", Sequence[Task]]], copies: int = 1
+    ) -> Iterator[Result]:
+        """Those of several such together, one after the other: their problems have one model, and
+        batches of one size.
+        """
+        tasks = [task for _, own in parts for task in own]
         sent = torch.from_numpy(np.stack([task.sent for task in tasks]))
         if one_gradient(self._rule):
-            losses, updates = self._step(tasks[::copies], sent, 0)
+            losses, updates = self._step(parts, sent, 0, copies)
         else:
-            losses, updates = self._descend(tasks, sent, copies)
+            losses, updates = self._descend(parts, sent, copies)
         return zip(losses.tolist(), updates.numpy(), strict=True)
 
-    def _descend(self, tasks: Sequence[Task], sent: Tensor, copies: int) -> tuple[Tensor, Tensor]:
-        local, total = sent, torch.zeros(len(tasks), dtype=torch.float64)
-        rates = torch.tensor([[task.rate] for task in tasks], dtype=sent.dtype)
+    def _descend(
+        self, parts: Sequence[tuple["BatchedTasks", Sequence[Task]]], sent: Tensor, copies: int
+    ) -> tuple[Tensor, Tensor]:
+        local, total = sent, torch.zeros(len(sent), dtype=torch.float64)
+        rates = torch.tensor([[task.rate] for _, own in parts for task in own], dtype=sent.dtype)
         for step in range(self._rule.local_steps):
-            losses, gradients = self._step(tasks[::copies], local, step)
+            losses, gradients = self._step(parts, local, step, copies)
             local = local_step(local, sent, gradients, rates, self._rule.proximal)
             total += losses
         return total / self._rule.local_steps, sent_back(self._rule, local - sent, rates)
 
-    def _step(self, tasks: Sequence[Task], weights: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """``weights`` may have several rows for each of ``tasks``, next to one another."""
+    def _step(
+        self,
+        parts: Sequence[tuple["BatchedTasks", Sequence[Task]]],
+        weights: Tensor,
+        step: int,
+        copies: int,
+    ) -> tuple[Tensor, Tensor]:
+        """``copies`` rows of ``weights`` next to one another share a batch."""
+        batches = [one._batches(own[::copies], step) for one, own in parts]
+        if len(batches) == 1:
+            return self._gradients(weights, *batches[0])
+        x, y = (torch.cat(same) for same in zip(*batches, strict=True))
+        return self._gradients(weights, x, y)
+
+    def _batches(self, tasks: Sequence[Task], step: int) -> Samples:
         steps = self._rule.local_steps
         numbers = [(task.client, task.ordinal * steps + step) for task in tasks]
-        x, y = self._problem.stacked_batches(numbers, self._seed)
-        return self._gradients(weights, x, y)
+        return self._problem.stacked_batches(numbers, self._seed)
 
 
 LONGEST_RUN = 64

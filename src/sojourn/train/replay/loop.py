@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
 
 SECONDS_PER_PROGRESS = 0.1
+CANNOT_BE_STACKED = (
+    "batched=True, but this model's tasks cannot be computed together: it draws random "
+    "numbers (dropout), or torch.func.vmap cannot run it. Leave out batched."
+)
 
 
 class Replay:
@@ -351,14 +355,22 @@ class Replay:
     def workers(self, batched: bool | None) -> Workers:
         """Who computes the results of tasks: together (``True``), one by one, or as is faster."""
         parts = self.problem, self.rule, self.seed
-        gradients = None if batched is False else stacked_gradients(self.problem)
-        if batched and gradients is None:
-            raise InvalidInput(
-                "batched=True, but this model's tasks cannot be computed together: it draws random "
-                "numbers (dropout), or torch.func.vmap cannot run it. Leave out batched."
-            )
-        together = None if gradients is None else BatchedTasks(*parts, gradients)
+        together = None if batched is False else self._together()
+        if batched and together is None:
+            raise InvalidInput(CANNOT_BE_STACKED)
         return Workers(PlainTasks(*parts), together, batched)
+
+    def together(self) -> BatchedTasks:
+        """Who computes the results of tasks together."""
+        together = self._together()
+        if together is None:
+            raise InvalidInput(CANNOT_BE_STACKED)
+        return together
+
+    def _together(self) -> BatchedTasks | None:
+        gradients = stacked_gradients(self.problem)
+        parts = self.problem, self.rule, self.seed
+        return None if gradients is None else BatchedTasks(*parts, gradients)
 
     @property
     def longest_run(self) -> int:

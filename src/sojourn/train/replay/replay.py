@@ -4,6 +4,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +18,7 @@ from sojourn.progress import Advance, progress_bar
 from sojourn.provenance import provenance
 from sojourn.rules import Rule, check_rule, rule_to_table
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest
-from sojourn.train.replay.gradients import SHORTEST_RUN, Workers
+from sojourn.train.replay.gradients import SHORTEST_RUN, BatchedTasks, Workers
 from sojourn.train.replay.loop import SECONDS_PER_PROGRESS, Replay
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.state import Position
@@ -310,19 +312,20 @@ class Lockstep:
 class Abreast:
     """Members that advance together, each along a schedule of its own.
 
-    They must share problem and seed, and their rules what clients send. Whatever tasks of any of them
-    do not wait for one another are computed in one stack, which saves small models most of what
-    calling costs. Results equal those of solo runs up to rounding.
+    Their problems must have one model and batches of one size, and their rules must agree on what clients
+    send; data, seeds and first weights may differ. Whatever tasks of any of them do not wait for one
+    another are computed in one stack, which saves small models most of what calling costs. Results equal
+    those of solo runs up to rounding.
     """
 
     def __init__(self, members: Sequence[Replay]) -> None:
         first = members[0]
         for other in members[1:]:
-            same = other.problem is first.problem and other.seed == first.seed
+            same = other.problem is first.problem or _kind(other.problem) == _kind(first.problem)
             if not (same and work_of(other) == work_of(first)):
                 raise InvalidInput(
-                    "runs abreast must share problem, seed, and what clients send; run the others "
-                    "by themselves"
+                    "runs abreast must share model, loss, batch size, and what clients send; run the "
+                    "others by themselves"
                 )
         self.members = tuple(members)
 
@@ -337,25 +340,54 @@ class Abreast:
 
         Members that diverge stay where they did. ``advance`` hears of every gradient.
         """
-        lead = self.members[0]
-        workers, room = lead.workers(True), lead.longest_run
-        going = list(zip(self.members, positions, strict=True))
+        together = self._together()
+        stack, room = together[0], self.members[0].longest_run
+        # Those who share a source of batches stand side by side, and draw theirs in one call.
+        going = sorted(
+            zip(self.members, positions, together, strict=True),
+            key=lambda entry: together.index(entry[2]),
+        )
         while going := [
-            (member, position)
-            for member, position in going
+            (member, position, source)
+            for member, position, source in going
             if not position.over and position.round < member.last_round(until)
         ]:
             limit = max(SHORTEST_RUN, room // len(going))
-            ends = [m.next_end(p, limit, m.last_round(until)) for m, p in going]
-            each = [m.tasks(p, end) for (m, p), end in zip(going, ends, strict=True)]
-            tasks = [task for own in each for task in own]
-            results = list(workers.results(tasks))
+            ends = [m.next_end(p, limit, m.last_round(until)) for m, p, _ in going]
+            each = [m.tasks(p, end) for (m, p, _), end in zip(going, ends, strict=True)]
+            sources = [source for _, _, source in going]
+            parts = [
+                (source, [task for _, own in group for task in own])
+                for source, group in groupby(zip(sources, each, strict=True), key=itemgetter(0))
+            ]
+            results = list(stack.results_of(parts))
             begin = 0
-            for (member, position), end, own in zip(going, ends, each, strict=True):
+            for (member, position, _), end, own in zip(going, ends, each, strict=True):
                 member.apply(position, end, results[begin : begin + len(own)])
                 begin += len(own)
             if advance is not None:
-                advance(len(tasks))
+                advance(begin)
+
+    def _together(self) -> list[BatchedTasks]:
+        """Who computes for every member; those of one problem and seed share theirs."""
+        known: dict[tuple[int, int], BatchedTasks] = {}
+        for member in self.members:
+            key = id(member.problem), member.seed
+            if key not in known:
+                known[key] = member.together()
+        return [known[id(member.problem), member.seed] for member in self.members]
+
+
+def _kind(problem: Problem) -> tuple[Any, ...]:
+    """What problems must agree in for their gradients to be computed in one stack."""
+    shapes = tuple(problem.parameter_shapes.items())
+    return (
+        str(problem.model),
+        shapes,
+        problem.loss,
+        problem.batch_size,
+        problem.initial_weights().dtype,
+    )
 
 
 def work_of(run: Replay) -> tuple[Any, ...]:
