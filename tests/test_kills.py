@@ -23,10 +23,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from sojourn.rules import Arrival
 from sojourn.runfolder import RunFolder
 from tests.fuzzing.values import EXPERIMENT, FLEET
+from tests.small_claims import set_prices, use_small_claims
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 KEPT_OFTEN = EXPERIMENT.replace("checkpoint-seconds = 30.0", "checkpoint-seconds = 0.0")
@@ -62,18 +65,73 @@ def _train() -> None:
     _command("train", "experiment.toml", "--out", "run", *resume)
 
 
-def _deployed() -> None:
+def _reproduce() -> None:
+    from sojourn.report import matplotlib_figure
+
+    use_small_claims(Path("claims").absolute())
+    set_prices(Path("run"))
+    matplotlib_figure.save_all = lambda *given, **more: []  # it would take most of the time
+    _command("reproduce", "--out", "run", "--jobs", "1")
+
+
+def _deployment(**config: Any) -> Any:
     from tests.deploy.test_gridserver import Deployment
 
-    begun = Path("run/checkpoint.npz").exists()
     Path("run").mkdir(exist_ok=True)
-    settings = {"updates": UPDATES, "resume": begun, "checkpoint-seconds": 0.5}
-    Deployment(Path("run").absolute(), **settings).server.run()
+    settings = {"updates": UPDATES, "checkpoint-seconds": 0.5, **config}
+    return Deployment(Path("run").absolute(), **settings)
+
+
+def _deployed() -> None:
+    _deployment(resume=Path("run/checkpoint.npz").exists()).server.run()
 
 
 def _applied() -> list[int]:
+    """The updates that the record says were used, of which the model is made to the bit.
+
+    Whose they are depends on the clock, which goes on while nobody is there to look at it.
+    """
+    kept = _deployment(resume=True)
     lines = Path("run/tasks.jsonl").read_text(encoding="utf-8").splitlines()
-    return [record["index"] for record in map(json.loads, lines) if record["used"]]
+    records = [json.loads(line) for line in lines]
+    tasks = [(record["client"], record["ordinal"]) for record in records]
+    assert len({record["task"] for record in records}) == len(set(tasks)) == len(tasks)
+    used = [record for record in records if record["used"]]
+    np.testing.assert_array_equal(
+        remade(used, kept.learnable, kept.dispatcher), kept.dispatcher.state.weights
+    )
+    kept.journal.close()
+    return [record["index"] for record in used]
+
+
+def remade(used: list[dict[str, Any]], problem: Any, server: Any) -> np.ndarray:
+    """The model that the updates of a record make under a server's rule, computed from its tasks."""
+    state = server.rule.begin(np.asarray(problem.initial_weights()).copy(), problem.clients)
+    sent = {0: state.weights}
+    for record in used:
+        weights = sent[record["version"]]
+        _, gradient = problem.loss_and_gradient(weights, record["client"], record["ordinal"], 0)
+        arrival = Arrival(
+            _scaled(np.asarray(gradient), record["scale"]),
+            weights,
+            client=record["client"],
+            staleness=record["staleness"],
+            share=record["probability"],
+            divisor=record["divisor"],
+        )
+        state, _ = server.rule.apply(
+            state,
+            arrival,
+            learning_rate=server.learning_rate,
+            clients=problem.clients,
+            concurrency=server.concurrency,
+        )
+        sent[state.version] = state.weights
+    return state.weights
+
+
+def _scaled(update: np.ndarray, scale: float) -> np.ndarray:
+    return update if scale == 1.0 else (update * scale).astype(update.dtype)
 
 
 def _files(*patterns: str) -> Callable[[], dict[str, Any]]:
@@ -105,8 +163,7 @@ WORKS = {
         _files("tune.json", "history.jsonl"),
     ),
     "reproduce": Work(
-        lambda: _command("reproduce", "1", "4", "--out", "run", "--jobs", "1"),
-        _files("*/finding.json", "**/finding.json"),
+        _reproduce, _files("*.json", "claim-*/*.json", "cells/**/*.json", "cells/**/*.jsonl")
     ),
     "simulate": Work(lambda: _command(*SIMULATE), _files("*.npy", "schedule.json")),
     "deployed server": Work(_deployed, _applied),
@@ -155,6 +212,7 @@ class Stage:
 
     def __init__(self, work: Work, folder: Path) -> None:
         import sojourn.cli
+        import sojourn.report.matplotlib_figure
         import sojourn.reproduce.pages
         import sojourn.reproduce.run
         import sojourn.train.experiment.run
@@ -194,15 +252,20 @@ class Stage:
 
 
 def check_kills(name: str, folder: Path, kills: int, seed: int) -> None:
-    """Kill it ``kills`` times while it is at work; results are compared on the way."""
+    """Kill it ``kills`` times while it is at work; results are compared on the way.
+
+    Most find something written.
+    """
     draw = random.Random(seed)
     stage = Stage(WORKS[name], folder)
-    begun = time.monotonic()
     whole = stage.finish()
-    lasted = time.monotonic() - begun
     assert whole
     stage.clear()
-    hit = 0
+    begun = time.monotonic()  # what is compiled has been by now
+    assert stage.finish() == whole
+    lasted = time.monotonic() - begun
+    stage.clear()
+    hit = midway = compared = 0
     while hit < kills:
         process = stage.start()
         process.join(draw.uniform(0.0, 1.1 * lasted))
@@ -211,12 +274,19 @@ def check_kills(name: str, folder: Path, kills: int, seed: int) -> None:
             os.kill(process.pid, draw.choice(SIGNALS))
             hit += 1
             process.join()
+            midway += any(path.is_file() for path in (folder / "run").rglob("*"))
         if ended or draw.random() < 0.3:
             assert stage.finish() == whole
+            compared += 1
             said = (folder / "said.txt").read_text(encoding="utf-8")
             assert "Traceback" not in said, said[-3000:]
             stage.clear()
     assert stage.finish() == whole
+    sys.stdout.write(
+        f"{name}: a whole run took {lasted:.1f} s; {hit} kills, {midway} of them with something "
+        f"written; {compared + 1} results compared\n"
+    )
+    assert midway >= hit // 2
 
 
 @pytest.mark.parametrize("name", ["train", "pilots", "simulate", "deployed server"])

@@ -69,6 +69,20 @@ def test_many_clients_and_few_tasks(clients, concurrency):
     assert largest_error(loads, counts, concurrency) < 1e-13
 
 
+@pytest.mark.parametrize(
+    "loads, counts, concurrency",
+    [
+        ([0.021382300981069597, 0.02138225277966443, 0.002], [1, 42, 40], 26_899_604),
+        ([0.038112964983236644, 0.023460659390652765], [1, 41], 109),
+        ([0.02511224009376715, 0.0009959411600538295, 0.02506396638450166], [1, 42, 37], 29_299),
+        ([0.022727285598973048, 0.022727272427930857], [1, 43], 132_419_930),
+    ],
+)
+def test_one_client_above_a_class_of_forty(loads, counts, concurrency):
+    """Half a pole, half a Gaussian: the parabola's points are too far apart by 1e-9 to 1e-7."""
+    assert largest_error(np.array(loads), np.array(counts), concurrency) < 1e-13
+
+
 def test_the_two_references_agree():
     random = np.random.default_rng(0)
     for _ in range(5):

@@ -16,6 +16,11 @@ POINTS_BENT = 192
 """The most points on one half of the path that levels off, taken when the parabola fails."""
 NEGLIGIBLE = 1e-17
 """Relative weight at which the contour may end."""
+ADDS_UP, ROUNDED = 1e-13, 1e-11
+"""How far the mean tasks may be from adding up, relative to all: else points are too far apart.
+
+The second is for the last path, and for a million classes, whose roundings add up too.
+"""
 FOLD = 16
 """Factors multiplied before their logarithm is taken."""
 SMALL, TERMS = 0.1, 8
@@ -106,8 +111,8 @@ def contour_integral(
     .. math:: A_i(z) - A_i = \frac{A_i (1 + A_i) d}{1 - A_i d},
 
     which loses no digits. Arguments and results as in ``mean_value_analysis``, after a flag: false
-    when the last point's weight is not negligible, as happens for very small populations. Cost:
-    O(k) for each of 48 points, rarely of 192 more.
+    when the last point's weight is not negligible, as happens for very small populations, or when the
+    mean tasks do not add up to :math:`M`. Cost: O(k) for each of 48 points, rarely of 192 more.
     """
     means = saddle_point(loads, counts, population, links)
     scale = means.max() / (1.0 + means.max()) / loads.max()
@@ -117,17 +122,17 @@ def contour_integral(
     top = np.argmax(means)
     middle = weights[top] - centred[top]
     weighted = (weighted_links - links * middle) * scale
-    result = (False, 0.0, means, means, 0.0, 0.0)
-    for most, levelling in ((POINTS, 0.0), (POINTS_BENT, level)):
+    result = (math.inf, 0.0, means, means, 0.0, 0.0)
+    for most, levelling, allowed in ((POINTS, 0.0, ADDS_UP), (POINTS_BENT, level, ROUNDED)):
         t = step * np.arange(min(most, int(math.pi / step))).astype(np.float64)
         rest = 1.0 / (1.0 + levelling * t * t)
         x = beta * t * t * rest
         slope = 2.0 * beta * t * rest * rest
         result = _along(means, counts, centred, links * scale, weighted, scale, t, x, slope)
-        if result[0]:
+        if result[0] <= allowed:
             break
-    accurate, throughput, mean, covariance, passing, rise = result
-    return accurate, throughput, mean, covariance, passing, middle + rise
+    astray, throughput, mean, covariance, passing, rise = result
+    return astray <= allowed, throughput, mean, covariance, passing, middle + rise
 
 
 @_kernel
@@ -170,8 +175,10 @@ def _along(
     t: FloatArray,
     x: FloatArray,
     slope: FloatArray,
-) -> tuple[bool, float, FloatArray, FloatArray, float, float]:
-    """The averages of ``contour_integral`` over one path."""
+) -> tuple[float, float, FloatArray, FloatArray, float, float]:
+    """How far the tasks are from adding up, infinitely if the path does not end; and the averages of
+    ``contour_integral`` over the path.
+    """
     k = means.size
     points = t.size
     # d and the sum of weighted changes at every point, as real and imaginary parts.
@@ -206,6 +213,7 @@ def _along(
 
     mean = np.empty(k)
     covariance = np.empty(k)
+    astray = 0.0
     for i in range(k):
         a = means[i]
         shift = 0.0
@@ -223,12 +231,15 @@ def _along(
             # The change of A(1 + A) is c (1 + 2A + c).
             variance += wc_re * (1.0 + 2.0 * a + c_re) - wc_im * c_im
         shift /= mass
+        astray += counts[i] * shift
         mean[i] = a + shift
         covariance[i] = (
             product / mass - shift * mean_change + centred[i] * (a * (1.0 + a) + variance / mass)
         )
     growth, rise = _links(w_re[:used], w_im[:used], d_re, d_im, sum_re, sum_im)
-    return used < points, scale * mass / inverse, mean, covariance, scale * growth, rise
+    astray += on_links * (growth - 1.0)
+    error = abs(astray) / (alone + crowd) if used < points else math.inf
+    return error, scale * mass / inverse, mean, covariance, scale * growth, rise
 
 
 @_kernel
