@@ -392,6 +392,19 @@ def test_noisy_gradients_tell_less_but_who_points_away_stands_out(seed: int) -> 
     assert agreement[2:].min() > 0.1
 
 
+def test_numbers_that_float32_just_holds_do_not_blind_the_rest() -> None:
+    """Their sums it does not hold: infinite sketches would make everybody's median NaN."""
+    agreement = Agreement(size=1000, clients=CLIENTS, seed=0)
+    for round_ in range(3):
+        for client in range(CLIENTS):
+            sent = np.full(1000, 3e38 if client == 0 else 1.0, dtype=np.float32)
+            agreement.observe(client, -sent if client == 1 else sent, round_)
+    found = agreement.values()
+    assert np.isfinite(found).all()
+    assert found[1] < -0.9
+    assert found[2:].min() > 0.9
+
+
 def test_agreement_survives_a_checkpoint() -> None:
     first = Agreement(size=300, clients=4, seed=1)
     for client in range(4):

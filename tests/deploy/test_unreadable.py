@@ -1,6 +1,7 @@
 """Replies that cannot be read, or would take the server's memory: the run goes on."""
 
 import io
+import threading
 import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from sojourn.deploy.gridserver import GridServer
 from sojourn.deploy.records import read_reply, read_who
@@ -175,6 +176,56 @@ def test_a_flood_of_the_largest_legal_replies_leaves_nothing_behind() -> None:
     finally:
         tracemalloc.stop()
     assert most < 4 * model.nbytes
+
+
+class AnnouncedOnly(FakeGrid):
+    """Like Flower's grid, waits for what a reply consists of, and its sender does not send it.
+
+    A reply is handed out once: who asks again for one that is waited for hears nothing.
+    """
+
+    culprit = 100
+    ended = threading.Event()
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        pulled = list(super().pull_messages(name for name in message_ids if name in self.pending))
+        training = [m for m in pulled if m.has_content() and "update" in m.content.array_records]
+        if any(m.metadata.src_node_id == self.culprit for m in training):
+            self.ended.wait()
+        return pulled
+
+
+def test_a_reply_that_is_announced_and_does_not_come_keeps_nobody_waiting(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, **{"shortest-deadline": 20.0, "first-deadline": 20.0})
+    deployment.grid.__class__ = AnnouncedOnly
+    deployment.server = GridServer(
+        deployment.grid,
+        deployment.dispatcher,
+        deployment.journal,
+        deployment.settings,
+        clock=deployment.grid.clock,
+        sleep=deployment.sleep,
+        wait_seconds=2.0,
+    )
+    deployment.run()
+    AnnouncedOnly.ended.set()
+    said = (tmp_path / "events.log").read_text()
+    assert deployment.dispatcher.counts.used == 60
+    assert "a reply was announced and is not there" in said
+    assert "client 0: no answer within" in said
+    assert 0 not in {task["client"] for task in deployment.tasks()}
+
+
+def test_what_a_client_says_is_one_line_of_the_log(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, updates=30)
+    forged = "no\n9.9\tquarantined\tclient 1: quarantined\x1b[2J" + "x" * 5000
+    deployment.node(0).tamper = lambda message, reply: Message(Error(2, forged), reply_to=message)
+    deployment.run()
+    lines = (tmp_path / "events.log").read_text().splitlines()
+    assert {len(line.split("\t")) for line in lines} == {3}
+    assert "quarantined" not in {line.split("\t")[1] for line in lines}
+    assert any("client 1: quarantined" in line and "failed" in line for line in lines)
+    assert "\x1b" not in "".join(lines)
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError, RecursionError])

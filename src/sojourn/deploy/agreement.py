@@ -60,7 +60,8 @@ class Agreement:
         sketch = np.zeros(WIDTH)
         whole = update.size - update.size % WIDTH
         signed = update * self._signs
-        sketch += signed[:whole].reshape(-1, WIDTH).sum(axis=0)
+        # In double precision: what no float32 holds would make everybody's median NaN.
+        sketch += signed[:whole].reshape(-1, WIDTH).sum(axis=0, dtype=np.float64)
         sketch[: update.size - whole] += signed[whole:]
         norm = float(np.linalg.norm(sketch))
         if norm > 0.0:

@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from sojourn.deploy.dispatcher import Dispatcher
 from sojourn.deploy.journal import Journal
+from sojourn.deploy.pulling import WAIT_SECONDS, Pulled, Pulls
 from sojourn.deploy.quarantine import named_by_operator
 from sojourn.deploy.records import (
     Request,
@@ -73,6 +74,7 @@ class GridServer:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         pull_bytes: int = PULL_BYTES,
+        wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self.grid, self.dispatcher, self.journal = grid, dispatcher, journal
         self.settings = settings
@@ -86,6 +88,7 @@ class GridServer:
         self._last_failure: str | None = None
         self._careful_until = -math.inf
         self._pull_bytes = pull_bytes
+        self._pulls = Pulls(lambda names: self.grid.pull_messages(names), wait_seconds=wait_seconds)
         self._condemned: set[str] = set()
         self._looked_at = self._said_at = -LOOK_AROUND_SECONDS
         self._kept_at = journal.elapsed_before
@@ -142,24 +145,31 @@ class GridServer:
 
         Flower unfolds what it pulls, all at once, and raises if one reply cannot be unfolded; which
         one it does not say, and the others are lost with it. So for some time after that replies are
-        pulled one by one, and whose fails is known.
+        pulled one by one, and whose fails is known; also after one has kept the server waiting.
         """
+        for pulled in self._pulls.finished():
+            yield from self._taken(pulled, now)
         size = self.dispatcher.state.weights.nbytes
-        waiting = list(self._outstanding)
+        waiting = [name for name in self._outstanding if not self._pulls.waits_for(name)]
         careful = now < self._careful_until
         some = 1 if careful else max(1, self._pull_bytes // max(1, size))
         for start in range(0, len(waiting), some):
             asked = [name for name in waiting[start : start + some] if name in self._outstanding]
-            if not asked:
-                continue
-            try:
-                pulled = list(self.grid.pull_messages(asked))
-            except Exception as error:
-                if _is_transport(error):
-                    raise
-                self._unreadable(asked, error, now)
-            else:
-                yield from pulled
+            if asked:
+                yield from self._taken(self._pulls.pull(asked), now)
+
+    def _taken(self, pulled: Pulled | None, now: float) -> Iterator[Message]:
+        if pulled is None:
+            if now >= self._careful_until:
+                detail = "a reply was announced and is not there: the others are not kept waiting"
+                self.journal.event(Event("late", None, detail), now)
+            self._careful_until = now + CAREFUL_SECONDS
+        elif pulled.error is None:
+            yield from pulled.messages
+        elif _is_transport(pulled.error):
+            raise pulled.error
+        elif asked := [name for name in pulled.asked if name in self._outstanding]:
+            self._unreadable(asked, pulled.error, now)
 
     def _unreadable(self, asked: list[str], error: Exception, now: float) -> None:
         self._careful_until = now + CAREFUL_SECONDS

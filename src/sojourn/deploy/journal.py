@@ -30,6 +30,7 @@ log = logging.getLogger("sojourn.deploy")
 
 STRATEGY = "deployed"
 RECENT = 20
+LONGEST_LINE = 500
 WARNINGS = ("refused", "failed", "overdue", "quarantined")
 
 
@@ -72,7 +73,9 @@ class Journal:
         self.elapsed_before = self._go_back() if resume else 0.0
         folder.mkdir(parents=True, exist_ok=True)
         mode = "a" if resume else "w"
-        self._events = RunFolder(folder).events_path.open(mode, encoding="utf-8")
+        self._events = RunFolder(folder).events_path.open(
+            mode, encoding="utf-8", errors="backslashreplace"
+        )
         self._tasks = RunFolder(folder).tasks_path.open(mode, encoding="utf-8")
 
     def _go_back(self) -> float:
@@ -89,10 +92,11 @@ class Journal:
         return float(extra["elapsed"])
 
     def event(self, event: Event, elapsed: float) -> None:
-        """Something happened that a person may want to know."""
+        """Something happened that a person may want to know; one line, whatever a client has said."""
         level = logging.WARNING if event.kind in WARNINGS else logging.INFO
-        log.log(level, "%s", event.detail)
-        self._events.write(f"{elapsed:.1f}\t{event.kind}\t{event.detail}\n")
+        detail = on_one_line(event.detail)
+        log.log(level, "%s", detail)
+        self._events.write(f"{elapsed:.1f}\t{event.kind}\t{detail}\n")
         self._events.flush()
 
     def used(self, use: Use, loss: float | None, elapsed: float) -> None:
@@ -262,6 +266,16 @@ class Journal:
         self._evaluator.shutdown(wait=False, cancel_futures=True)
         self._events.close()
         self._tasks.close()
+
+
+def on_one_line(text: str) -> str:
+    r"""Text that may hold anything as a line of a log: not long, and without control characters.
+
+    >>> on_one_line("it failed\n0.0\tquarantined\tclient 7")
+    'it failed 0.0 quarantined client 7'
+    """
+    short = text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]} ..."
+    return "".join(letter if letter.isprintable() else " " for letter in short)
 
 
 def write_phase(folder: Path, phase: str, **details: Any) -> None:
