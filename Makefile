@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: demo test check unit test-slow docs format clean
+.PHONY: demo test check unit flower test-slow docs format clean
 
 demo: $(STAMP)
 	$(BIN)/sojourn demo --out demo
 
-test: check unit
+test: $(STAMP)
+	$(MAKE) --jobs=3 check unit flower
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -16,10 +17,13 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Flower starts a process per message, so its tests have the machine to themselves.
 unit: $(STAMP)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not flower"
-	$(BIN)/pytest -m "flower and not slow" tests/deploy tests/cli
+
+# These wait for one another most of the time; what they say is shown in one piece.
+flower: $(STAMP)
+	@said=$$(mktemp); $(BIN)/pytest -m "flower and not slow" tests/deploy tests/cli >$$said 2>&1; \
+	code=$$?; cat $$said; rm -f $$said; exit $$code
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow

@@ -35,6 +35,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("exact", cases, ids=[case["name"] for case in cases])
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mypy comes last: beside the tests it checks the package, and what it found is used again."""
+    items.sort(key=lambda item: "test_typing" in item.nodeid)
+
+
 @pytest.fixture(scope="session")
 def commands() -> Iterator[Commands]:
     with Commands.started() as started:

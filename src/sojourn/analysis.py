@@ -10,10 +10,12 @@ from sojourn.jackson.analysis import Variable, analyze as analyze_routed
 from sojourn.jackson.steady_state import Engine
 from sojourn.network import Network
 
+ROUTED = Routed()
+
 
 def analyze(
     network: Network,
-    policy: str | Mapping[str, Any] | Policy = "routed",
+    policy: str | Mapping[str, Any] | Policy = ROUTED,
     *,
     engine: Engine = "auto",
     law: Variable | Sequence[Variable] | None = None,

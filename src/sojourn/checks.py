@@ -17,6 +17,8 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
     >>> check_whole("buffer_size", 3)
     3
     """
+    if type(value) is int and value >= least:
+        return value
     good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not good or int(value) < least:
         raise InvalidInput(f"{name} must be a whole number of at least {least}; it is {value!r}")
@@ -60,6 +62,8 @@ def check_number(
 
 def check_positive(name: str, value: float) -> float:
     """``value`` as a positive finite float, or ``InvalidInput``."""
+    if type(value) is float and 0.0 < value < math.inf:
+        return value
     try:
         number = math.nan if isinstance(value, bool | str) else float(value)
     except (TypeError, ValueError, OverflowError):

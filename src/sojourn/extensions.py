@@ -4,6 +4,7 @@ import dataclasses
 import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,7 @@ def modules_of(*values: Any) -> Iterator[str]:
             yield from modules_of(*(getattr(value, f.name) for f in dataclasses.fields(value)))
 
 
+@lru_cache(maxsize=256)
 def _types(kind: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(kind)

@@ -8,7 +8,7 @@ from tests.deploy.flower_sessions import LEARNING_RATE, make_app
 
 
 def main(folder: Path) -> None:
-    app, run = make_app(folder / "app"), folder / "run"
+    app, run = make_app(folder / "app", "hostile_client_app"), folder / "run"
     with LocalFlower(folder / "logs", environment={"RAY_USAGE_STATS_ENABLED": "0"}) as flower:
         flower.start_superlink(("--insecure", "--simulation"))
         config = {

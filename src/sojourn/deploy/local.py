@@ -27,7 +27,8 @@ QUIET = {
 
 FASTER_POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.6"}
 SUPERLINK = "superlink"
-START_SECONDS = 60.0
+START_SECONDS = 300.0
+"""Long, for a busy machine; what has ended is not waited for."""
 SILENCE_SECONDS = 20.0
 
 

@@ -142,10 +142,12 @@ def analyze(
     """
     scv = _variabilities(network, law)
     server_scv = 1.0 if server_law is None else server_law.scv
-    is_exact = bool(np.all(scv == 1.0)) and server_scv == 1.0 and not network.fleet.comes_and_goes
+    exponential = scv is None or bool(np.all(scv == 1.0))
+    is_exact = exponential and server_scv == 1.0 and not network.fleet.comes_and_goes
     if is_exact:
         tasks = occupancy(network, engine=engine)
     else:
+        scv = np.ones(network.fleet.classes) if scv is None else scv
         tasks = approximate_occupancy(network, scv, server_scv=server_scv)
     downlink, uplink = shares_of_links(network.fleet, tasks.mean_on_links)
     return Analysis(
@@ -165,13 +167,15 @@ def analyze(
     )
 
 
-def _variabilities(network: Network, law: Variable | Sequence[Variable] | None) -> FloatArray:
-    """Squared coefficients of variation of every class."""
+def _variabilities(
+    network: Network, law: Variable | Sequence[Variable] | None
+) -> FloatArray | None:
+    """Squared coefficients of variation of every class; ``None`` where no law is told."""
     laws: Sequence[object] = law if isinstance(law, Sequence) else [law]
     if law is None:
         told = fleet_laws(network.whole_fleet())
         if told is None:
-            return np.ones(network.fleet.classes)
+            return None
         laws = told
     wholes = int(network.parents[-1]) + 1
     if len(laws) not in (1, wholes):

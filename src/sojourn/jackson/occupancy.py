@@ -89,15 +89,16 @@ def occupancy(
     covariance = state.weighted_covariance
     if state.links_covariance is not None:
         covariance = covariance + state.links_covariance
+    throughput, mean_tasks = state.throughput, state.mean_tasks
     return Occupancy(
-        throughput=state.throughput,
-        mean_tasks=state.mean_tasks,
-        mean_on_links=state.mean_on_links,
-        mean_at_server=at_server,
-        mean_tasks_full=state.throughput * loads * (1.0 + state.mean_tasks),
-        mean_on_links_full=None if links is None else state.throughput * links,
-        mean_at_server_full=state.throughput * server_load * (1.0 + at_server),
-        weighted_covariance=covariance,
+        throughput,
+        mean_tasks,
+        state.mean_on_links,
+        at_server,
+        throughput * loads * (1.0 + mean_tasks),
+        None if links is None else throughput * links,
+        throughput * server_load * (1.0 + at_server),
+        covariance,
     )
 
 

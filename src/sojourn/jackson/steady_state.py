@@ -59,7 +59,7 @@ def steady_state(
         raise UnknownName("engine", engine, ENGINES)
     population = concurrency - 1
     # Covariances do not see a constant; without it, mean-value analysis keeps four digits more.
-    w = np.zeros(loads.size) if weights is None else weights - weights[np.argmax(loads)]
+    w = np.zeros(loads.size) if weights is None else weights - weights[loads.argmax()]
     theta = 0.0 if links is None else float(counts @ links)
     weighted = 0.0 if links is None else float(counts @ (w * links))
     smallest = {"auto": LARGEST_MEAN_VALUE_POPULATION + 1, "contour": 1, "mean-value": concurrency}

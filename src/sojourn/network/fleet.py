@@ -4,6 +4,7 @@ import csv
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -117,7 +118,7 @@ class Fleet:
             object.__setattr__(self, name, checked_column(name, values, rates.size))
         check_availability(self.mean_up, self.mean_down)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number of clients, :math:`n`."""
         return int(self.counts.sum())

@@ -111,10 +111,10 @@ class Network:
 
     def whole_fleet(self, names: Sequence[str] | None = None) -> Fleet:
         """The fleet with the parts of each class as one class again, and these names."""
+        if names is None and not self.is_split:
+            return self.fleet
         firsts = np.unique(self.parents, return_index=True)[1]
         counts = np.add.reduceat(self.fleet.counts, firsts)
-        if names is None and not self.is_split:
-            names = self.fleet.names
         return self.fleet.select(firsts, counts, names)
 
     def to_table(self) -> dict[str, Any]:
