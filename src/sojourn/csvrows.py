@@ -4,12 +4,14 @@ import csv
 import io
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.files import read_text
 
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 Row = tuple[str, dict[str, str]]
 """Where a row stands, in words, and its fields by column."""
 
@@ -35,8 +37,19 @@ def read_rows(
         where = f"{path}, line {number}"
         if len(row) != len(header):
             raise InvalidFile(f"{where}: {len(row)} fields where the first line has {len(header)}")
+        check_text(row, where)
         found.append((where, {k: field.strip() for k, field in zip(header, row, strict=True)}))
     return found
+
+
+def check_text(row: Sequence[str], where: str) -> None:
+    """``InvalidFile`` if a field holds characters that control a terminal; devices name themselves.
+
+    >>> check_text(["phone", "Gerät", "電話"], "line 2")
+    """
+    for field in row:
+        if not field.isprintable() and CONTROL.search(field):
+            raise InvalidFile(f"{where}: {ascii(field)[:60]} holds control characters")
 
 
 def number_in(field: str, name: str, where: str) -> float:

@@ -64,7 +64,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place when the block succeeds.
 
     If the block raises (Ctrl-C included) the temporary file is removed and ``path`` is as before.
-    A place that cannot be written to raises ``InvalidFile``.
+    A place that cannot be written to raises ``InvalidFile``, and so does what is there and no file,
+    such as a device, which would be gone; what a link points at is replaced, not the link.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     target = Path(folder) / "plan.toml"
@@ -75,10 +76,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(path)
     try:
-        if target.is_dir():
-            raise InvalidFile(
-                f"{path}: cannot be written (it is a folder): give the name of a file"
-            )
+        if target.is_symlink():
+            target = Path(os.path.realpath(target))
+        if target.exists() and not target.is_file():  # a device would be gone
+            kind = "a folder" if target.is_dir() else "a device or a pipe"
+            raise InvalidFile(f"{path}: cannot be written (it is {kind}): give the name of a file")
         with _replacing(target) as temporary:
             yield temporary
     except SojournError:

@@ -9,12 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sojourn.csvrows import check_text
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.files import read_text
 from sojourn.fleetcolumns import OPTIONAL_COLUMNS, limits, outside
 from sojourn.types import FloatArray
 
 COLUMNS = ("service_rate", "count", "name", "law", *OPTIONAL_COLUMNS)
+MOST_COLUMNS = 1000
 
 
 class Columns(NamedTuple):
@@ -61,6 +63,9 @@ def _read_rows(where: str) -> tuple[list[str], dict[str, list[str]], list[int]]:
     if not rows or not any(field.strip() for field in rows[0]):
         raise InvalidFile(f"{where}: empty. The first line must name the columns: service_rate")
     header = [field.strip() for field in rows[0]]
+    check_text(header, f"{where}, line 1")
+    if len(header) > MOST_COLUMNS:
+        raise InvalidFile(f"{where}: {len(header)} columns, where at most {MOST_COLUMNS} are read")
     for column in header:
         if misspelt(column, header):
             raise InvalidFile(
@@ -84,6 +89,7 @@ def _read_rows(where: str) -> tuple[list[str], dict[str, list[str]], list[int]]:
             raise InvalidFile(
                 f"{where}, line {line}: {len(row)} fields where the first line has {len(header)}"
             )
+        check_text(row, f"{where}, line {line}")
         lines.append(line)
         for name, field in zip(header, row, strict=True):
             columns[name].append(field.strip())
@@ -106,7 +112,7 @@ def misspelt(column: str, header: list[str]) -> bool:
     return any(
         plain.removesuffix("s") == known or _distance(plain, known) <= len(known) // 4
         for known in COLUMNS
-        if known not in header
+        if known not in header and abs(len(plain) - len(known)) <= len(known)
     )
 
 

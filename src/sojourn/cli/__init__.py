@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import typer
 
+from sojourn.cli.inputs import sparing_inputs
 from sojourn.errors import EXTRAS, MissingExtra, SojournError
 from sojourn.progress import never_silent
 from sojourn.version import __version__
@@ -94,12 +95,16 @@ def _arrange() -> None:
     for command in app.registered_commands:
         said = command.callback
         assert said is not None
+        command.callback = sparing_inputs(said)
         command.rich_help_panel = panel[said.__name__]
         paragraphs = (inspect.getdoc(said) or "").split("\n\n")
         command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
     for group in app.registered_groups:
         command_of = group.name or (group.typer_instance.info.name if group.typer_instance else "")
         group.rich_help_panel = panel[str(command_of)]
+        for command in group.typer_instance.registered_commands if group.typer_instance else ():
+            assert command.callback is not None
+            command.callback = sparing_inputs(command.callback)
 
 
 _arrange()

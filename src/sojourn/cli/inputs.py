@@ -1,10 +1,11 @@
 """What several commands take and print alike."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -13,8 +14,12 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from sojourn.errors import InvalidInput
+from sojourn.files import is_file
 from sojourn.network import BUILT_IN_FLEETS
 
+WRITTEN = ("out", "page", "clients", "figure")
+"""Options that name a file to be written."""
 CHOSEN = "green"
 """The colour of the row that is chosen; yellow is for caution, and nothing else is coloured."""
 
@@ -27,6 +32,27 @@ FleetArgument = Annotated[
         + ".",
     ),
 ]
+
+
+def sparing_inputs(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that refuses to write over one of the files that it reads."""
+
+    @wraps(command)
+    def spared(**given: Any) -> None:
+        read = [v for name, v in given.items() if name not in WRITTEN and isinstance(v, str | Path)]
+        for name in WRITTEN:
+            out = given.get(name)
+            if isinstance(out, Path) and any(_is_same_file(out, path) for path in read):
+                raise InvalidInput(
+                    f"--{name} {out} is read by this command and would be lost: give another name"
+                )
+        command(**given)
+
+    return spared
+
+
+def _is_same_file(one: Path, other: str | Path) -> bool:
+    return is_file(one) and is_file(other) and one.samefile(other)
 
 
 def say_next(*words: str | Path, note: str = "") -> None:
