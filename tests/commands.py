@@ -61,10 +61,12 @@ class Commands:
         ) as server:
             yield cls(server)
 
-    def start(self, folder: Path, *arguments: str, **environment: str) -> "Started":
-        """``sojourn ARGUMENTS`` in ``folder``, which goes on by itself."""
+    def start(
+        self, folder: Path, *arguments: str, module: str = "sojourn", **environment: str
+    ) -> "Started":
+        """``sojourn ARGUMENTS``, or another module, in ``folder``, which goes on by itself."""
         where = Path(tempfile.mkdtemp(dir=folder, prefix=".said-"))
-        return Started(self, self._begin(folder, where, arguments, environment), where)
+        return Started(self, self._begin(folder, where, arguments, environment, module), where)
 
     def run(self, folder: Path, *arguments: str, **environment: str) -> Finished:
         """``sojourn ARGUMENTS`` in ``folder``, wide enough that nothing wraps."""
@@ -88,11 +90,16 @@ class Commands:
             return together.read_text(encoding="utf-8")
 
     def _begin(
-        self, folder: Path, where: Path, arguments: tuple[str, ...], environment: dict[str, str]
+        self,
+        folder: Path,
+        where: Path,
+        arguments: tuple[str, ...],
+        environment: dict[str, str],
+        module: str = "sojourn",
     ) -> int:
         variables = {**os.environ, **WIDE, **environment}
         outputs = [str(where / name) for name in OUTPUTS]
-        child = self.ask("begin", arguments, str(folder), outputs, variables)
+        child = self.ask("begin", module, arguments, str(folder), outputs, variables)
         assert child is not None
         return child
 
@@ -151,6 +158,7 @@ def serve() -> None:
         for line in iter(orders.readline, b""):
             kind, *order = json.loads(line)
             if kind == "begin":
+                importlib.import_module(order[0])
                 child = os.fork()
                 if child == 0:
                     become(*order)
@@ -173,7 +181,11 @@ def load_kernels() -> None:
 
 
 def become(
-    arguments: list[str], folder: str, outputs: list[str], environment: dict[str, str]
+    module: str,
+    arguments: list[str],
+    folder: str,
+    outputs: list[str],
+    environment: dict[str, str],
 ) -> None:
     """Be the command, and end as it does, but for taking every imported module down again.
 
@@ -186,10 +198,10 @@ def become(
     os.environ.update(environment)
     os.chdir(folder)
     sys.path[0] = folder
-    sys.argv = ["sojourn", *arguments]
+    sys.argv = [module, *arguments]
     code: object = 0
     try:
-        runpy.run_module("sojourn", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         code = ended.code or 0
     except BaseException:

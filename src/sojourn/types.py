@@ -7,5 +7,7 @@ from numpy.typing import NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+"""Images and labels as files keep them."""
 Vector: TypeAlias = NDArray[np.floating]
 """A flat vector of a model's weights, or of their change, in the model's own precision."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deploy.gridserver import POLL_SECONDS
 from sojourn.deploy.screening import Norm, Screen
 from sojourn.deploy.tasks import Task
 from sojourn.rules import GeneralizedAsyncSGD, Rule
@@ -106,7 +107,7 @@ def run(
     seconds = [1.0] * clients
     for client in range(hostile if attack is not None else 0):
         seconds[client] = attack.seconds if attack is not None else 1.0
-    world = VirtualClients(server, seconds, seed=seed, update=update)  # type: ignore[arg-type]
+    world = VirtualClients(server, seconds, seed=seed, ticks=POLL_SECONDS, update=update)  # type: ignore[arg-type]
     for client in range(clients):
         if attack is not None or client >= hostile:
             world.take(server.joined(client, now=0.0))

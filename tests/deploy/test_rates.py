@@ -7,6 +7,7 @@ import pytest
 
 from sojourn.deploy.deadlines import Deadlines
 from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deploy.gridserver import POLL_SECONDS
 from sojourn.deploy.rates import RateEstimate
 from sojourn.rules import GeneralizedAsyncSGD
 from tests.deploy.virtual_clock import VirtualClients
@@ -130,7 +131,7 @@ def test_deadlines_seldom_strike_a_working_client() -> None:
     """The law asks for one false alarm in 10,000 tasks; estimated from few, it may be ten."""
     alarms = 0
     for seed in range(5):
-        world = VirtualClients(dispatcher(), list(SECONDS), seed=seed)
+        world = VirtualClients(dispatcher(), list(SECONDS), seed=seed, ticks=POLL_SECONDS)
         world.begin()
         for _ in range(2_000):
             world.step()

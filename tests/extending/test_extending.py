@@ -156,13 +156,13 @@ def test_killed_resumed_in_processes_and_run_again_from_its_folder(commands, wor
 
 
 @pytest.mark.timeout(2 * PATIENCE)
-def test_dask_needs_no_folder_in_common(work):
+def test_dask_needs_no_folder_in_common(commands, work):
     (work / "e.toml").write_text(EXPERIMENT.format(rounds=60))
     experiment = Experiment.read(work / "e.toml")
     run_experiment(experiment, work / "local", LocalEngine())
     away = work.parent / "away"
     work.rename(away)
-    with dask_cluster(away.parent / "elsewhere", workers=1) as (address, _):
+    with dask_cluster(commands, away.parent / "elsewhere", workers=1) as (address, _):
         run_experiment(experiment, away / "dask", DaskEngine(address))
         changed = away / "last_gradients.py"
         changed.write_text(changed.read_text().replace("table.mean(0)", "2 * table.mean(0)"))

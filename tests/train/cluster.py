@@ -1,9 +1,6 @@
 """A real Dask scheduler and real workers on loopback."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,19 +12,17 @@ PATIENCE = 600
 
 
 @contextmanager
-def dask_cluster(folder, *, workers, environment=None):
-    """``(address, workers)``; all run in ``folder``.
+def dask_cluster(commands, folder, *, workers, **environment):
+    """``(address, workers)``; all run in ``folder``, started by ``commands``.
 
     As workers are started if nothing is said about it, each calls cells from several threads.
     """
-    options = {"cwd": folder, "env": {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}}
-    options |= {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     file = folder / "scheduler.json"
     local = ["--host", "127.0.0.1", "--no-dashboard"]
 
     def start(module, *arguments):
-        command = [sys.executable, "-m", f"distributed.cli.{module}", *arguments, *local]
-        return subprocess.Popen(command, **options)
+        module = f"distributed.cli.{module}"
+        return commands.start(folder, *arguments, *local, module=module, **environment)
 
     processes = [start("dask_scheduler", "--port", "0", "--scheduler-file", str(file))]
     try:

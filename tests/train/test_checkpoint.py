@@ -27,7 +27,7 @@ from sojourn.rules import (
 from sojourn.train import Checkpoint
 from sojourn.train.replay.checkpoint import CheckpointFile, digest
 from sojourn.train.replay.replay import replay
-from sojourn.train.replay.state import Position, Version
+from sojourn.train.replay.state import ReplayState, Version
 from tests.train.small import CLASSES, perceptron, small_problem, small_schedule
 
 ROOT = Path(__file__).parents[2]
@@ -258,7 +258,7 @@ def test_writes_are_spaced_and_leave_no_other_file(tmp_path, monkeypatch, takes,
     assert not file.due
     wall.now = 30.0
     assert file.due
-    file.write(Position(ServerState(weights), {0: Version(weights, 0)}))
+    file.write(ReplayState(ServerState(weights), {0: Version(weights, 0)}))
     written = wall.now
     wall.now = written + due - 0.1
     assert not file.due

@@ -317,11 +317,9 @@ def slow(clients, seed):
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(commands, tmp_path):
     """What the problem ``SLOW`` begins after the first look ends only when there is a file ``killed``."""
-    with dask_cluster(
-        tmp_path, workers=2, environment={"WAIT_FOR": "killed"}
-    ) as address_and_workers:
+    with dask_cluster(commands, tmp_path, workers=2, WAIT_FOR="killed") as address_and_workers:
         yield address_and_workers
 
 

@@ -10,7 +10,7 @@ from sojourn.history import History
 from sojourn.measure import LOSS
 from sojourn.rules import AsyncSGD
 from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.state import Position
+from sojourn.train.replay.state import ReplayState
 
 from .small import small_problem, small_schedule
 from .test_experiment import made
@@ -83,7 +83,7 @@ def test_a_run_that_was_killed_between_rows_goes_on_to_the_bit(tmp_path):
     run = Replay(schedule, problem, AsyncSGD(), learning_rate=0.05, seed=1)
     run.evaluate(every=100, refine=True)
     identity = {**run.identity(), "batched": digest(False)}
-    position: Position = run.beginning(False)
+    position: ReplayState = run.beginning(False)
     run.run(position, CheckpointFile(Checkpoint(tmp_path / "c"), identity), None, until=57)
     assert position.between
     rest = sj.replay(schedule, problem, AsyncSGD(), checkpoint=tmp_path / "c", **options)

@@ -349,11 +349,11 @@ def test_pilots_on_the_test_set_of_an_earlier_version_are_not_taken_up(tmp_path)
 
 
 @pytest.mark.timeout(2 * PATIENCE)
-def test_pilots_are_the_same_in_one_process_in_two_and_on_dask(tmp_path):
+def test_pilots_are_the_same_in_one_process_in_two_and_on_dask(commands, tmp_path):
     experiment = made(tmp_path, **TRIED)
     run_experiment(experiment, tmp_path / "one", LocalEngine())
     run_experiment(experiment, tmp_path / "two", LocalEngine(jobs=2))
-    with dask_cluster(tmp_path, workers=1) as (address, _):
+    with dask_cluster(commands, tmp_path, workers=1) as (address, _):
         run_experiment(experiment, tmp_path / "dask", DaskEngine(address))
     files = pilot_files(tmp_path / "one")
     assert len(files) == 2

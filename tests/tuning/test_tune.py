@@ -166,10 +166,7 @@ def test_a_finished_rung_is_not_run_again(folder, tuned, monkeypatch):
     assert ran == []
 
 
-def test_candidates_of_ones_own(folder):
-    text = (
-        EXPERIMENT
-        + """
+OWN = """
 learning-rate = [0.05, 0.2]
 [[strategy]]
 name = "busy"
@@ -179,8 +176,10 @@ policy = "never-queue"
 name = "routed"
 routing = "uniform"
 """
-    )
-    (folder / "own.toml").write_text(text)
+
+
+def test_candidates_of_ones_own(folder):
+    (folder / "own.toml").write_text(EXPERIMENT + OWN)
     found = tune("own.toml", "own")
     assert {row.name for row in found.table} == {"busy", "routed"}
     assert set(found.setting.rates.values()) == {(0.05, 0.2)}
@@ -190,7 +189,8 @@ def test_by_time_to_a_target(folder):
     found = tune("blobs.toml", "target", target=0.8)
     assert "reaches 80 % in" in found.sentence
     assert found.setting.criterion.kind == "target"
-    nobody = tune("blobs.toml", "never", target=1.0, time=5)
+    (folder / "own.toml").write_text(EXPERIMENT + OWN)
+    nobody = tune("own.toml", "never", target=1.0, time=5)
     assert "nobody reached" in nobody.sentence or "reaches 100 %" in nobody.sentence
 
 

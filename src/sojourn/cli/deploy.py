@@ -103,8 +103,9 @@ def _run(
     show: Callable[[dict[str, Any]], None],
 ) -> None:
     from sojourn.deploy.local import LocalFlower, follow
+    from sojourn.runfolder import RunFolder
 
-    (results / "status.json").unlink(missing_ok=True)
+    RunFolder(results).status_path.unlink(missing_ok=True)
     with LocalFlower(results / LOGS) as flower:
         show({"phase": f"starting Flower: the SuperLink and {len(pauses)} clients, some seconds"})
         flower.start_superlink()

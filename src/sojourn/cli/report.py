@@ -43,7 +43,7 @@ def report(
     typer.echo(f"{page} ({page.stat().st_size / 1e6:.1f} MB): open it in a browser")
     if stills:
         typer.echo(f"figures: {page.with_name(f'{page.stem}-figures')}")
-    runs = [path.parent for folder in folders for path in _histories(folder)]
+    runs = [run for folder in folders for run in _runs(folder)]
     if runs:
         say_next("compare", runs[0], note="paired tests in numbers")
     else:
@@ -52,6 +52,10 @@ def report(
         )
 
 
-def _histories(folder: Path) -> list[Path]:
-    """What can be compared in a folder of a run, or in one that holds such folders."""
-    return sorted([*folder.glob("history.jsonl"), *folder.glob("*/history.jsonl")])
+def _runs(folder: Path) -> list[Path]:
+    """What can be compared: the folder of a run, or those in it."""
+    from sojourn.runfolder import RunFolder
+
+    return sorted(
+        one for one in (folder, *folder.glob("*")) if RunFolder(one).history_path.is_file()
+    )

@@ -69,10 +69,11 @@ def tune(
 
     Example: sojourn tune experiments/digits.toml --target 0.8 --budget 5m --jobs 2
     """
+    from sojourn.runfolder import RunFolder
     from sojourn.train.experiment.engines import make_engine
     from sojourn.tuning.budget import parse_duration
     from sojourn.tuning.setting import read_setting
-    from sojourn.tuning.tune import ANSWER, PLAN, tune_setting
+    from sojourn.tuning.tune import PLAN, tune_setting
 
     seconds = parse_duration(budget)
     chosen = make_engine(engine, jobs=jobs, scheduler=scheduler)
@@ -103,7 +104,7 @@ def tune(
         )
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
-        typer.echo((folder / ANSWER).read_text(encoding="utf-8"))
+        typer.echo(RunFolder(folder).tuning_path.read_text(encoding="utf-8"))
         return
     console = screen()
     _show(tuned, console)

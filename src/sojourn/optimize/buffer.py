@@ -57,16 +57,7 @@ def optimize_buffer(
         if routing is None:
             return optimize_routing(fleet, concurrency, wanted, **settings)
         p = named_routing(fleet, routing) if isinstance(routing, str) else routing
-        network = Network(fleet, p, concurrency, **settings)
-        evaluation = wanted.evaluate(network)
-        return Solution(
-            objective=wanted,
-            network=network,
-            value=evaluation.value,
-            learning_rate=evaluation.learning_rate,
-            tried={concurrency: evaluation.value},
-            attempts=(),
-        )
+        return Solution.at(Network(fleet, p, concurrency, **settings), wanted)
 
     def value(buffer: int) -> float:
         if buffer not in found:

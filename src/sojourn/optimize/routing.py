@@ -208,14 +208,6 @@ def _solution(
     objective: Objective, ended: list[tuple[Start, Descent]], *, interrupted: bool = False
 ) -> Solution:
     start, descent = _best(objective, ended)
+    attempts = tuple(Attempt(s.name, d.value, d.gradient_norm, d.steps) for s, d in ended)
     network = start.merged(descent.network)
-    evaluation = objective.evaluate(network)
-    return Solution(
-        objective=objective,
-        network=network,
-        value=evaluation.value,
-        learning_rate=evaluation.learning_rate,
-        tried={network.concurrency: evaluation.value},
-        attempts=tuple(Attempt(s.name, d.value, d.gradient_norm, d.steps) for s, d in ended),
-        interrupted=interrupted,
-    )
+    return Solution.at(network, objective, attempts, interrupted=interrupted)

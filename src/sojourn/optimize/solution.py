@@ -39,6 +39,21 @@ class Solution:
     attempts: tuple[Attempt, ...] = field(default=())
     interrupted: bool = False
 
+    @classmethod
+    def at(
+        cls,
+        network: Network,
+        objective: Objective,
+        attempts: tuple[Attempt, ...] = (),
+        *,
+        interrupted: bool = False,
+    ) -> "Solution":
+        """What the objective is at the best network of the only concurrency tried."""
+        found = objective.evaluate(network)
+        tried = {network.concurrency: found.value}
+        rate = found.learning_rate
+        return cls(objective, network, found.value, rate, tried, attempts, interrupted)
+
     @property
     def concurrency(self) -> int:
         """The number of tasks in flight, :math:`m`."""

@@ -1,6 +1,7 @@
 """What the runs of all kernels draw and count alike: targets, rounds in pieces."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from typing import TypeAlias
 
 import numpy as np
 from numba import njit
@@ -11,14 +12,32 @@ from sojourn.simulation.alias import alias_table, routed_clients
 from sojourn.simulation.streams import Stream
 from sojourn.types import FloatArray, IntArray
 
+Out: TypeAlias = tuple[NDArray[np.int32], IntArray, FloatArray]
+"""Where completions are written: client, dispatch round and time of each."""
 
-def until_full(size: int, further: Callable[[int], tuple[int, bool]]) -> tuple[int, bool]:
-    """Call ``further(written)`` until ``size`` rounds are written or the time is over."""
-    written, ended = 0, False
-    while written < size and not ended:
-        more, ended = further(written)
-        written += more
-    return written, ended
+
+class InPieces(ABC):
+    """A run whose kernel stops where random numbers run out, and goes on with fresh ones."""
+
+    def advance(
+        self,
+        limit: float,
+        done: int,
+        client: NDArray[np.int32],
+        sent: IntArray,
+        time: FloatArray,
+    ) -> tuple[int, bool]:
+        """Fill the arrays; returns how many rounds were written and whether ``limit`` was passed."""
+        written, ended = 0, False
+        while written < client.size and not ended:
+            rest = client[written:], sent[written:], time[written:]
+            more, ended = self.piece(limit, done + written, rest)
+            written += more
+        return written, ended
+
+    @abstractmethod
+    def piece(self, limit: float, done: int, out: Out) -> tuple[int, bool]:
+        """As `advance`, for as long as the random numbers last."""
 
 
 def routed_stream(network: Network, random: np.random.Generator) -> "Stream[np.uint32]":

@@ -9,7 +9,7 @@ from sojourn.dispatch import Idle, NeverQueue, Policy, Routed, Shuffled, Synchro
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
 from sojourn.simulation import events, memoryless
-from sojourn.simulation.draws import routed_stream, until_full
+from sojourn.simulation.draws import InPieces, Out, routed_stream
 from sojourn.simulation.plain import PlainRun
 from sojourn.simulation.queues import empty_queues, in_flight
 from sojourn.simulation.scenario import Scenario
@@ -71,7 +71,7 @@ def start_run(network: Network, scenario: Scenario, *, seed: Seed) -> Run:
     return PlainRun(network, scenario, seed)
 
 
-class _MemorylessRun:
+class _MemorylessRun(InPieces):
     def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
         starting, service, dispatch, picking = generators(seed, 4)
         rates = network.fleet.expand(network.fleet.service_rates) / scenario.work
@@ -88,40 +88,28 @@ class _MemorylessRun:
         memoryless.place(self._queues, self._busy, first)
         self._idle = 0 if self._turns is None else begin(self._turns, self._pool, first)
 
-    def advance(
-        self,
-        limit: float,
-        done: int,
-        client: NDArray[np.int32],
-        sent: IntArray,
-        time: FloatArray,
-    ) -> tuple[int, bool]:
-        def further(start: int) -> tuple[int, bool]:
-            for stream in (self._picks, self._gaps, self._targets):
-                stream.ensure(1)
-            cursor = np.array([self._picks.used, self._targets.used])
-            more, self._now, ended = memoryless.advance(
-                self._queues,
-                self._busy,
-                self._picks.values,
-                self._gaps.values,
-                self._targets.values,
-                self._turns,
-                self._pool,
-                self._idle,
-                cursor,
-                self._now,
-                limit,
-                done + start,
-                client[start:],
-                sent[start:],
-                time[start:],
-            )
-            self._picks.used = self._gaps.used = int(cursor[0])
-            self._targets.used = int(cursor[1])
-            return more, ended
-
-        return until_full(client.size, further)
+    def piece(self, limit: float, done: int, out: Out) -> tuple[int, bool]:
+        for stream in (self._picks, self._gaps, self._targets):
+            stream.ensure(1)
+        cursor = np.array([self._picks.used, self._targets.used])
+        more, self._now, ended = memoryless.advance(
+            self._queues,
+            self._busy,
+            self._picks.values,
+            self._gaps.values,
+            self._targets.values,
+            self._turns,
+            self._pool,
+            self._idle,
+            cursor,
+            self._now,
+            limit,
+            done,
+            *out,
+        )
+        self._picks.used = self._gaps.used = int(cursor[0])
+        self._targets.used = int(cursor[1])
+        return more, ended
 
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
         return in_flight(self._queues)
@@ -130,7 +118,7 @@ class _MemorylessRun:
         return None
 
 
-class _EventRun:
+class _EventRun(InPieces):
     def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
         starting, _, dispatch, choosing = generators(seed, 4)
         policy = scenario.policy
@@ -159,38 +147,26 @@ class _EventRun:
         events.place(self._queues, self._heap, self._units.times, clients)
         self._heap.state[2] = self._sending.begin(clients)
 
-    def advance(
-        self,
-        limit: float,
-        done: int,
-        client: NDArray[np.int32],
-        sent: IntArray,
-        time: FloatArray,
-    ) -> tuple[int, bool]:
-        def further(start: int) -> tuple[int, bool]:
-            self._units.refill()
-            sending = self._sending
-            cursor = sending.ready(1, self._needed)
-            more, ended = events.advance(
-                self._code,
-                self._queues,
-                self._heap,
-                self._units.times,
-                sending.pool,
-                sending.turns,
-                sending.targets.values,
-                sending.choices.values,
-                cursor,
-                limit,
-                done + start,
-                client[start:],
-                sent[start:],
-                time[start:],
-            )
-            sending.used(cursor)
-            return more, ended
-
-        return until_full(client.size, further)
+    def piece(self, limit: float, done: int, out: Out) -> tuple[int, bool]:
+        self._units.refill()
+        sending = self._sending
+        cursor = sending.ready(1, self._needed)
+        more, ended = events.advance(
+            self._code,
+            self._queues,
+            self._heap,
+            self._units.times,
+            sending.pool,
+            sending.turns,
+            sending.targets.values,
+            sending.choices.values,
+            cursor,
+            limit,
+            done,
+            *out,
+        )
+        sending.used(cursor)
+        return more, ended
 
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
         return in_flight(self._queues)

@@ -7,7 +7,7 @@ from sojourn.dispatch import Synchronous
 from sojourn.laws import ServiceLaw
 from sojourn.network import Network
 from sojourn.simulation import events, journeys, stations
-from sojourn.simulation.draws import until_full
+from sojourn.simulation.draws import InPieces, Out
 from sojourn.simulation.queues import empty_queues
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.sending import Sending
@@ -17,7 +17,7 @@ from sojourn.simulation.units import DOWNLINK, SERVER, UPLINK, Units
 from sojourn.types import FloatArray, IntArray
 
 
-class StationRun:
+class StationRun(InPieces):
     """The kernel of `sojourn.simulation.stations`, and the random numbers still to use."""
 
     def __init__(self, network: Network, scenario: Scenario, seed: Seed, *, code: int) -> None:
@@ -50,41 +50,29 @@ class StationRun:
             placed = stations.place(*state, clients, stages, placed)
         self._heap.state[2] = self._sending.begin(clients)
 
-    def advance(
-        self,
-        limit: float,
-        done: int,
-        client: NDArray[np.int32],
-        sent: IntArray,
-        time: FloatArray,
-    ) -> tuple[int, bool]:
-        def further(start: int) -> tuple[int, bool]:
-            self._units.refill()
-            self._turn_the_page()
-            sending = self._sending
-            cursor = sending.ready(self._sends, self._needed)
-            more, ended = stations.advance(
-                self._code,
-                self._queues,
-                self._journeys,
-                self._calendar,
-                self._heap,
-                self._units.times,
-                sending.pool,
-                sending.turns,
-                sending.targets.values,
-                sending.choices.values,
-                cursor,
-                limit,
-                done + start,
-                client[start:],
-                sent[start:],
-                time[start:],
-            )
-            sending.used(cursor)
-            return more, ended
-
-        return until_full(client.size, further)
+    def piece(self, limit: float, done: int, out: Out) -> tuple[int, bool]:
+        self._units.refill()
+        self._turn_the_page()
+        sending = self._sending
+        cursor = sending.ready(self._sends, self._needed)
+        more, ended = stations.advance(
+            self._code,
+            self._queues,
+            self._journeys,
+            self._calendar,
+            self._heap,
+            self._units.times,
+            sending.pool,
+            sending.turns,
+            sending.targets.values,
+            sending.choices.values,
+            cursor,
+            limit,
+            done,
+            *out,
+        )
+        sending.used(cursor)
+        return more, ended
 
     def _turn_the_page(self) -> None:
         """Have the window of the calendar that the next thing to happen is in."""

@@ -16,7 +16,7 @@ from sojourn.progress import Progress
 from sojourn.train.experiment.engines import Engine
 from sojourn.train.experiment.strategy import file_name
 from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest
-from sojourn.train.replay.state import Position
+from sojourn.train.replay.state import ReplayState
 from sojourn.tuning.learning_rates import MOST_EXTENSIONS, extended
 from sojourn.tuning.pilots import Pilot, advance, group_key, horizon_of, schedule_for
 from sojourn.tuning.race import (
@@ -123,7 +123,7 @@ class Heats:
 
     def __init__(self, setting: Setting, folder: Path, engine: Engine, progress: Progress) -> None:
         self.setting, self.folder, self.engine, self.progress = setting, folder, engine, progress
-        self._positions: dict[Candidate, Position] = {}
+        self._positions: dict[Candidate, ReplayState] = {}
         self._signature = digest(
             json.dumps(setting.experiment.signature(), sort_keys=True, default=str)
         )

@@ -21,7 +21,7 @@ from sojourn.train.replay.gradients import stacks_well
 from sojourn.train.replay.loop import Replay
 from sojourn.train.replay.problem import Problem
 from sojourn.train.replay.replay import Lockstep
-from sojourn.train.replay.state import Position
+from sojourn.train.replay.state import ReplayState
 from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.race import RUNGS, SPREAD_OF_SCORE, Candidate
 from sojourn.types import FloatArray
@@ -50,7 +50,7 @@ class Pilot:
 class Advanced:
     """What became of a `Pilot`: positions to go on from, rows so far, gradients computed."""
 
-    positions: tuple[Position, ...]
+    positions: tuple[ReplayState, ...]
     histories: tuple[History, ...]
     gradients: int
 
@@ -65,7 +65,7 @@ class _Cache(threading.local):
 _cache = _Cache()
 
 
-def advance(pilot: Pilot, positions: Sequence[Position | None]) -> Advanced:
+def advance(pilot: Pilot, positions: Sequence[ReplayState | None]) -> Advanced:
     """Take every candidate from where it stands to the pilot's fraction of the horizon."""
     experiment = pilot.experiment
     with ONE_AT_A_TIME, using_threads(experiment.threads):

@@ -38,7 +38,6 @@ from sojourn.tuning.race import (
 )
 from sojourn.tuning.setting import Setting, read_setting
 
-ANSWER = "tune.json"
 PLAN = "plan.toml"
 
 
@@ -328,5 +327,5 @@ def _answer(tuned: Tuned) -> dict[str, Any]:
 def _write(tuned: Tuned) -> None:
     plan_of(tuned).write(tuned.folder / PLAN)
     table = _answer(tuned)
-    with replacing(tuned.folder / ANSWER) as temporary:
+    with replacing(RunFolder(tuned.folder).tuning_path) as temporary:
         temporary.write_text(json.dumps(table, indent=1, allow_nan=False) + "\n", encoding="utf-8")

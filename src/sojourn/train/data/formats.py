@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sojourn.errors import InvalidFile
+from sojourn.types import Bytes
 
 PIXELS = 3 * 32 * 32
-Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ CIFAR_100_PICKLED = (
 UNSIGNED_BYTES = 0x08
 
 
-def read_idx(path: Path, shape: tuple[int, ...], sha256: str | None = None) -> NDArray[np.uint8]:
+def read_idx(path: Path, shape: tuple[int, ...], sha256: str | None = None) -> Bytes:
     """The array of unsigned bytes in ``path``, checked for magic number, sizes and checksum.
 
     ``sha256`` is of the decompressed content, so that a file that was compressed anew still counts

@@ -25,8 +25,8 @@ from sojourn.train.data.formats import (
     read_idx,
     read_pickled,
 )
+from sojourn.types import Bytes
 
-Bytes = NDArray[np.uint8]
 Split = tuple[Bytes, Bytes]
 
 DATA_VARIABLE = "SOJOURN_DATA"

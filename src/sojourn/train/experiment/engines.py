@@ -152,25 +152,17 @@ class LocalEngine:
             for place, together in enumerate(work):
                 yield place, run_abreast_and_keep(together, _reporter(partial(advance, place)))
             return
-        from joblib import Parallel, delayed
+        from joblib import delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        parallel = Parallel(
-            n_jobs=min(self.jobs, len(work)),
-            backend="loky",
-            batch_size=1,
-            return_as="generator_unordered",
-        )
         job = delayed(_run_in_process)
         try:
             with (
                 processes_may_be_replaced(),
                 following(len(work), advance) as fractions,
             ):
-                yield from parallel(
-                    job(place, together, os.getpid(), fractions)
-                    for place, together in enumerate(work)
-                )
+                calls = [job(i, each, os.getpid(), fractions) for i, each in enumerate(work)]
+                yield from self._parallel(calls)
         except TerminatedWorkerError as error:
             raise SojournError(
                 "a worker process ended unexpectedly, perhaps for want of memory. What was "
@@ -190,18 +182,24 @@ class LocalEngine:
             for place, arguments in enumerate(work):
                 yield place, function(*arguments)
             return
-        from joblib import Parallel, delayed
+        from joblib import delayed
 
-        parallel = Parallel(
-            n_jobs=min(self.jobs, len(work)),
+        with processes_may_be_replaced():
+            calls = [delayed(_placed)(i, function, arguments) for i, arguments in enumerate(work)]
+            yield from self._parallel(calls)
+
+    def _parallel(self, calls: Sequence[Any]) -> Iterator[Any]:
+        """What the calls give, ``jobs`` at a time in other processes, as they finish."""
+        from joblib import Parallel
+
+        pool = Parallel(
+            n_jobs=min(self.jobs, len(calls)),
             backend="loky",
             batch_size=1,
             return_as="generator_unordered",
         )
-        with processes_may_be_replaced():
-            yield from parallel(
-                delayed(_placed)(place, function, arguments) for place, arguments in enumerate(work)
-            )
+        found: Iterator[Any] = pool(calls)
+        return found
 
 
 @dataclass(frozen=True)

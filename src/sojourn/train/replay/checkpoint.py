@@ -21,7 +21,7 @@ from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.files import replacing, uninterrupted
 from sojourn.rules import ServerState
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.state import Between, Position, Rows, Sums, Version
+from sojourn.train.replay.state import Between, ReplayState, Rows, Sums, Version
 from sojourn.types import Vector
 
 FORMAT = "sojourn checkpoint 4"
@@ -69,7 +69,7 @@ class CheckpointFile:
         """Whether it is time to write."""
         return time.monotonic() >= self._due
 
-    def write(self, *positions: Position) -> None:
+    def write(self, *positions: ReplayState) -> None:
         """Replace the file, atomically: all positions are of the same moment."""
         begin = time.monotonic()
         vectors: dict[int, tuple[int, Vector]] = {}
@@ -94,12 +94,12 @@ class CheckpointFile:
         end = time.monotonic()
         self._due = end + max(self._seconds, LEAST_SECONDS_PER_WRITE * (end - begin))
 
-    def read(self) -> Position | None:
+    def read(self) -> ReplayState | None:
         """The position kept in the file; ``None`` if there is no file."""
         positions = self.read_all()
         return positions[0] if positions else None
 
-    def read_all(self) -> list[Position]:
+    def read_all(self) -> list[ReplayState]:
         """The positions kept in the file, in the order they were written; none if there is no file."""
         if not self.path.exists():
             return []
@@ -184,7 +184,7 @@ def _own(arrays: dict[str, NDArray[Any]], run: int) -> dict[str, NDArray[Any]]:
     return {n.removeprefix(first): array for n, array in arrays.items() if n.startswith(first)}
 
 
-def _described(position: Position, place: Callable[[Vector], int]) -> dict[str, Any]:
+def _described(position: ReplayState, place: Callable[[Vector], int]) -> dict[str, Any]:
     state = position.state
     return {
         "round": position.round,
@@ -202,9 +202,9 @@ def _described(position: Position, place: Callable[[Vector], int]) -> dict[str, 
 
 def _position(
     meta: dict[str, Any], vectors: list[Vector], arrays: dict[str, NDArray[Any]]
-) -> Position:
+) -> ReplayState:
     weights = vectors[meta["weights"]]
-    return Position(
+    return ReplayState(
         state=ServerState(weights, meta["version"], arrays, meta["numbers"]),
         live={d: Version(vectors[place], number) for d, place, number in meta["live"]},
         rows=Rows(**meta["rows"]),

@@ -29,7 +29,7 @@ from sojourn.train.replay.problem import Measures, Problem
 from sojourn.train.replay.state import (
     Between,
     Leaps,
-    Position,
+    ReplayState,
     Rows,
     Sums,
     Version,
@@ -115,14 +115,14 @@ class Replay:
         self._leaps = Leaps(self.problem, sorted(self._marks)) if refine else None
         self._stop_at = stop_at
 
-    def beginning(self, batched: bool | None) -> Position:
+    def beginning(self, batched: bool | None) -> ReplayState:
         """The position before the first completion."""
         position = self._start(batched)
         if 0 in self._marks:
             self._evaluate(position)
         return position
 
-    def history(self, position: Position, strategy: str, origin: dict[str, Any]) -> History:
+    def history(self, position: ReplayState, strategy: str, origin: dict[str, Any]) -> History:
         """What the run is so far."""
         return History(
             strategy=strategy,
@@ -171,7 +171,7 @@ class Replay:
 
     def run(
         self,
-        position: Position,
+        position: ReplayState,
         file: CheckpointFile | None,
         advance: Advance | None,
         *,
@@ -198,22 +198,22 @@ class Replay:
         if advance:
             advance(position.round, rounds)
 
-    def _start(self, batched: bool | None) -> Position:
+    def _start(self, batched: bool | None) -> ReplayState:
         weights = self.problem.initial_weights().numpy()
         check_memory(self.rule, self.problem.clients, weights)
         state = self.rule.begin(weights, self.problem.clients)
-        return Position(state, {0: Version(state.weights, 0)}, batched=batched)
+        return ReplayState(state, {0: Version(state.weights, 0)}, batched=batched)
 
     def last_round(self, until: int | None = None) -> int:
         """Where a run that is to go ``until`` some round ends."""
         return self._rounds if until is None else min(until, self._rounds)
 
-    def next_end(self, position: Position, limit: int, until: int | None = None) -> int:
+    def next_end(self, position: ReplayState, limit: int, until: int | None = None) -> int:
         """Where the run of independent tasks that is next ends, of at most ``limit`` tasks."""
         end = run_end(self._dispatched, position.round, limit)
         return end if until is None else min(end, until)
 
-    def tasks(self, position: Position, end: int) -> list[Task]:
+    def tasks(self, position: ReplayState, end: int) -> list[Task]:
         """The tasks from ``position`` up to completion ``end``, with the weights they were sent with."""
         span, live, rate = slice(position.round, end), position.live, self._local_rate
         return [
@@ -226,7 +226,7 @@ class Replay:
             )
         ]
 
-    def apply(self, position: Position, end: int, results: Iterable[Result]) -> None:
+    def apply(self, position: ReplayState, end: int, results: Iterable[Result]) -> None:
         """Apply the results of the tasks up to completion ``end``, in order."""
         start = position.round
         clients = self.schedule.client[start:end].tolist()
@@ -299,7 +299,7 @@ class Replay:
         fractions: list[float] = np.minimum(1.0, self.schedule.time[start:end] / horizon).tolist()
         return fractions
 
-    def _evaluate(self, position: Position) -> None:
+    def _evaluate(self, position: ReplayState) -> None:
         """Close the rows of this round: those between the last and this one first, if it leaps."""
         done, rows, before = position.round, position.rows, Sums()
         found = self.problem.measures(position.state.model)

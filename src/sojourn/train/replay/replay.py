@@ -21,7 +21,7 @@ from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile, digest
 from sojourn.train.replay.gradients import SHORTEST_RUN, BatchedTasks, Workers
 from sojourn.train.replay.loop import SECONDS_PER_PROGRESS, Replay
 from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.state import Position
+from sojourn.train.replay.state import ReplayState
 
 if TYPE_CHECKING:
     from sojourn.simulation.schedule import Schedule
@@ -259,7 +259,7 @@ class Lockstep:
 
     def run(
         self,
-        positions: Sequence[Position],
+        positions: Sequence[ReplayState],
         *,
         until: int | None = None,
         batched: bool | None = None,
@@ -296,7 +296,7 @@ class Lockstep:
 
     @staticmethod
     def _step(
-        members: Sequence[Replay], positions: Sequence[Position], workers: Workers, last: int
+        members: Sequence[Replay], positions: Sequence[ReplayState], workers: Workers, last: int
     ) -> None:
         """One run of independent tasks, for all."""
         lead, copies = members[0], len(members)
@@ -331,7 +331,7 @@ class Abreast:
 
     def run(
         self,
-        positions: Sequence[Position],
+        positions: Sequence[ReplayState],
         *,
         until: int | None = None,
         advance: Callable[[int], None] | None = None,

@@ -95,7 +95,7 @@ class Rows:
 
 
 @dataclass
-class Position:
+class ReplayState:
     """A run after ``round`` completions.
 
     ``live`` holds the weights of tasks in flight by the number of completions at their dispatch;
@@ -230,7 +230,7 @@ class Leaps:
                 np.linspace(begin, end, count + 2)[1:-1].round().astype(int).tolist()
             )
 
-    def between(self, position: Position, found: Measures) -> list[tuple[Between, Measures]]:
+    def between(self, position: ReplayState, found: Measures) -> list[tuple[Between, Measures]]:
         """The kept versions worth a row before that of ``found``, in order."""
         past = self._past(position)
         if not past:
@@ -259,7 +259,7 @@ class Leaps:
             return found.metrics[name]
         return found.accuracy if name == ACCURACY.name else found.loss
 
-    def _past(self, position: Position) -> list[float]:
+    def _past(self, position: ReplayState) -> list[float]:
         rows, name = position.rows, self._measure.name
         column = rows.metrics.get(name) or rows.columns.get(f"test_{name}", [])
         return [value for value in column if np.isfinite(value)]
