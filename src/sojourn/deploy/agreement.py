@@ -117,8 +117,8 @@ class Agreement:
         first = not self._middles.known
         if self._age > heard.size // 8:
             weights = 1.0 - MEMORY ** self._seen[heard]
-            middle = np.median(self._sketches[heard] / weights[:, np.newaxis], axis=0)
-            self._middles.add(float(np.median(self._rounds[heard] / weights)), middle)
+            middle = _median(self._sketches[heard] / weights[:, np.newaxis])
+            self._middles.add(float(_median(self._rounds[heard] / weights)), middle)
             self._age = 0
         if first:
             for each in heard.tolist():
@@ -133,6 +133,14 @@ class Agreement:
             cosine = float(own @ middle) / norms
             self._agreed[client] += times * told**2 * cosine
             self._evidence[client] += times * told**2
+
+
+def _median(rows: FloatArray) -> FloatArray:
+    """``np.median`` over the first axis, which for few rows takes several times as long."""
+    ordered, half = np.sort(rows, axis=0), rows.shape[0] // 2
+    return np.asarray(
+        ordered[half] if rows.shape[0] % 2 else (ordered[half - 1] + ordered[half]) / 2.0
+    )
 
 
 class Middles:

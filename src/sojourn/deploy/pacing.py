@@ -12,6 +12,8 @@ used is kept, up to five tasks. A fifth of the clients cannot raise :math:`q`, h
 claim to be. With fewer than five clients there is no limit.
 """
 
+import math
+
 import numpy as np
 
 from sojourn.types import FloatArray
@@ -76,8 +78,7 @@ class Pace:
         return np.minimum(rates, self.caps)
 
     def _earn(self, now: float) -> None:
-        finite = np.isfinite(self.caps)
-        earned = np.where(finite, np.maximum(0.0, now - self._since), 0.0)
-        self._credit += np.multiply(earned, self.caps, where=finite, out=np.zeros_like(earned))
-        np.minimum(self._credit, BURST, out=self._credit)
+        if math.isfinite(self.caps[0]):  # before the first rates were learnt none is
+            self._credit += np.maximum(0.0, now - self._since) * self.caps
+            np.minimum(self._credit, BURST, out=self._credit)
         self._since = np.maximum(now, self._since)
