@@ -168,9 +168,11 @@ def test_several_processes_find_what_one_finds(runner: CellRunner, tmp_path: Pat
     assert [h.test_loss.tolist() for h in again] == [h.test_loss.tolist() for h in found]
 
 
-def test_runs_of_one_problem_and_seed_are_made_together(
-    runner: CellRunner, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("most, whole", [(pool.MOST_ABREAST, [[0, 1]]), (4, [[0], [1]])])
+def test_runs_of_one_problem_and_a_few_seeds_are_made_together(
+    most: int, whole: list[list[int]], runner: CellRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As many seeds as find room; the runs of one seed are never torn apart."""
     bundles: list[list[tuple[str, int]]] = []
     real = pool.LocalEngine.run_work
 
@@ -179,14 +181,15 @@ def test_runs_of_one_problem_and_seed_are_made_together(
         return real(self, work, advance)
 
     monkeypatch.setattr(pool.LocalEngine, "run_work", noted)
+    monkeypatch.setattr(pool, "MOST_ABREAST", most)
     cells = [
         TrainingCell("digits", "homogeneous", "rounds", law)
         for law in ("exponential", "deterministic")
     ]
     make_runs(runner, {(cell, name): 2 for cell in cells for name in ("uniform", "balanced")})
-    for seed, bundle in enumerate(bundles):
-        assert sorted(bundle) == [("balanced", seed)] * 2 + [("uniform", seed)] * 2
-    assert len(bundles) == 2
+    names = ("uniform", "balanced")
+    expected = [[(name, seed) for seed in seeds for name in names] * 2 for seeds in whole]
+    assert [sorted(bundle) for bundle in bundles] == [sorted(bundle) for bundle in expected]
     bundles.clear()
     make_runs(runner, {(cells[0], "uniform"): 3, (cells[0], "balanced"): 2})
     assert bundles == [[("uniform", 2)]], "what is there is not made again"
