@@ -6,6 +6,7 @@ import math
 import numba
 import numpy as np
 
+from sojourn.compiling import Deferring  # noqa: F401
 from sojourn.types import FloatArray, IntArray
 
 STEP = 0.25

@@ -3,6 +3,7 @@
 import numba
 import numpy as np
 
+from sojourn.compiling import Deferring  # noqa: F401
 from sojourn.types import FloatArray, IntArray
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from sojourn.compiling import Deferring  # noqa: F401
 from sojourn.network import Network
 from sojourn.simulation.alias import alias_table, routed_clients
 from sojourn.simulation.streams import Stream

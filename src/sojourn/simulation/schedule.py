@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from sojourn.compiling import Deferring  # noqa: F401
 from sojourn.errors import InvalidInput
 from sojourn.network import Network
 from sojourn.simulation.scenario import Scenario
