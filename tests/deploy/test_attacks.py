@@ -203,6 +203,13 @@ def test_gradients_may_be_large() -> None:
         assert bad.outcome == "refuse"
 
 
+def test_among_few_one_that_is_refused_makes_no_room_for_the_next() -> None:
+    guard = Norm().guard(3, 4, None)
+    for client in (2, 3):
+        verdict = guard.judge(Submission(np.full(3, 1e30), client, np.zeros(3), 0))
+        assert verdict.outcome == "refuse"
+
+
 def test_who_answers_first_is_judged_as_soon_as_others_are_heard() -> None:
     """What it sent until then counts, for it and against it."""
     agreement = Agreement(size=300, clients=CLIENTS, seed=0)

@@ -158,6 +158,22 @@ def test_killed_at_random_moments_and_resumed_it_gives_the_same_answer(folder, t
     assert answer("killed") == answer(tuned.folder)
 
 
+def test_killed_while_a_rung_is_kept_it_counts_its_gradients_once(folder, tuned, monkeypatch):
+    """Pilots are on disk, the race is not yet: it goes on from the rung before."""
+    real = heats.replacing
+
+    def cut_short(path):
+        if path.name == heats.RACE and len(list((path.parent / "pilots").iterdir())) == 2:
+            raise KeyboardInterrupt
+        return real(path)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(heats, "replacing", cut_short)
+        tune("blobs.toml", "cut")
+    tune("blobs.toml", "cut")
+    assert answer("cut") == answer(tuned.folder)
+
+
 def test_a_finished_rung_is_not_run_again(folder, tuned, monkeypatch):
     shutil.copytree(tuned.folder, "out")
     ran = []

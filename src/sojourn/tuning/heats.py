@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -134,7 +135,7 @@ class Heats:
         race = self._kept() or Race([], {i: tuple(r) for i, r in self.setting.rates.items()})
         alive = self._alive(race)
         for fraction in RUNGS[len(race.rungs) :]:
-            self._load(alive)
+            self._load(alive, len(race.rungs))
             rung = self._rung(fraction, alive)
             if not race.rungs:
                 self._look_beside(rung, race)
@@ -232,8 +233,13 @@ class Heats:
     # On disk
 
     def _keep(self, race: Race, alive: Sequence[Candidate]) -> None:
+        """Pilots of a rung lie beside those of the one before until the race says that it is over.
+
+        So who is killed in between goes on from the rung before, and counts its gradients once.
+        """
+        rungs = len(race.rungs)
         for candidate in alive:
-            self._file(candidate).write(self._positions[candidate])
+            self._file(candidate, rungs).write(self._positions[candidate])
         table = {
             "format": FORMAT,
             "signature": self._signature,
@@ -261,6 +267,7 @@ class Heats:
         with replacing(self.folder / RACE) as temporary:
             temporary.write_text(json.dumps(table, indent=1), encoding="utf-8")
         self._positions = {c: self._positions[c] for c in alive}
+        shutil.rmtree(self._pilots(rungs - 1), ignore_errors=True)
 
     def _kept(self) -> Race | None:
         path = self.folder / RACE
@@ -273,16 +280,19 @@ class Heats:
             )
         return race[0]
 
-    def _load(self, alive: Sequence[Candidate]) -> None:
+    def _load(self, alive: Sequence[Candidate], rungs: int) -> None:
         for candidate in alive:
             if candidate not in self._positions:
-                position = self._file(candidate).read()
+                position = self._file(candidate, rungs).read()
                 if position is not None:
                     self._positions[candidate] = position
 
-    def _file(self, candidate: Candidate) -> CheckpointFile:
+    def _pilots(self, rungs: int) -> Path:
+        return self.folder / "pilots" / f"rung-{rungs}"
+
+    def _file(self, candidate: Candidate, rungs: int) -> CheckpointFile:
         name = self.setting.experiment.strategies[candidate.strategy].name
-        path = self.folder / "pilots" / f"{file_name(name)}_rate-{candidate.learning_rate!r}.npz"
+        path = self._pilots(rungs) / f"{file_name(name)}_rate-{candidate.learning_rate!r}.npz"
         return CheckpointFile(Checkpoint(path), {"race": self._signature})
 
 

@@ -95,7 +95,8 @@ class NormGuard:
         norm = norm_of(given.update)
         bound = self.bound()
         absurd = ABSURD * (self._scale(given) if math.isinf(bound) else bound)
-        self._remember(given.client, norm)
+        # Among few, one that is refused must not make room for the next as large.
+        self._remember(given.client, norm if self._holds else min(norm, ABSURD * absurd))
         if norm > absurd:
             reason = f"its norm is {norm:.3g}, above the largest allowed, {absurd:.3g}"
             return Verdict("refuse", reason=reason)
