@@ -54,7 +54,8 @@ class Norm(Screen):
     updates are held back, because who answers first may be hostile; with fewer than five clients,
     where a majority means little, they are not. A norm a thousand times the largest allowed is
     refused as the client's fault, and as long as so few clients were not heard one a thousand times
-    that of the weights (or 1, if that is larger) and of what the others have sent.
+    that of the weights (or 1, if that is larger) and of what the others have sent; what was refused
+    counts there as a thousand times what was allowed at most.
 
     >>> guard = Norm().guard(2, 3, None)
     >>> for client in range(3):
