@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sojourn as sj
+from tests.compiling_once import compile_one_at_a_time
 
+ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = [
     "matplotlib.pyplot",
     "sojourn.cli",
@@ -57,7 +59,11 @@ class Commands:
     @contextlib.contextmanager
     def started(cls) -> Iterator["Commands"]:
         with subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", __name__],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         ) as server:
             yield cls(server)
 
@@ -152,6 +158,7 @@ def serve() -> None:
     children: set[int] = set()
     for name in IMPORTED:
         importlib.import_module(name)
+    compile_one_at_a_time()
     load_kernels()
     assert threading.active_count() == 1
     with os.fdopen(0, "rb", buffering=0) as orders:

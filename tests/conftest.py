@@ -12,12 +12,15 @@ import pytest
 from hypothesis import settings
 
 from tests.commands import Commands
+from tests.compiling_once import compile_one_at_a_time
 
 # Threads that wait for each other crawl where other programs run; children inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("sojourn", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("sojourn")
+
+compile_one_at_a_time()
 
 # Started in the background, a shell's children ignore Ctrl-C; the commands under test must not.
 with contextlib.suppress(ValueError):

@@ -263,3 +263,16 @@ def test_the_operator_puts_a_client_into_quarantine_and_lets_it_out(tmp_path: Pa
     assert not [time for time in used if 11.5 < time < 30.0]
     assert [time for time in used if time > 30.0]
     assert deployment.dispatcher.clients[1].status == "alive"
+
+
+def test_who_is_let_out_while_the_server_is_down_is_let_out(tmp_path: Path) -> None:
+    names = tmp_path / "quarantine.txt"
+    names.write_text("client 1\n")
+    before = Deployment(tmp_path, updates=10)
+    before.run()
+    assert before.dispatcher.clients[1].status == "quarantined"
+    names.unlink()
+    after = Deployment(tmp_path, updates=40, resume=True)
+    assert after.dispatcher.clients[1].status == "quarantined", "as it was when the server stopped"
+    after.run()
+    assert after.dispatcher.clients[1].used > 0

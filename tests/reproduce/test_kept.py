@@ -85,6 +85,9 @@ def test_blocks_are_written_anew_and_the_rest_is_left(folder: Path) -> None:
     )
     assert text.endswith("|\n<!-- end -->\nafter\n")
     assert filled(text, folder.parent) == text
+    page.write_text(f"<!-- reproduction {folder.name}: verdicts of claim 4 -->\n<!-- end -->")
+    main(str(folder.parent), str(page))
+    assert "| 4 " in page.read_text() and "| 3 " not in page.read_text()
 
 
 def test_unknown_blocks_and_empty_folders_are_refused(folder: Path, tmp_path: Path) -> None:

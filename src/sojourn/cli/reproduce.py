@@ -35,7 +35,7 @@ def reproduce(
     scale: Annotated[
         str,
         typer.Option(
-            help="quick (20 minutes on two cores; checks trends), standard (three hours), or paper "
+            help="quick (20 minutes on two cores; checks trends), standard (an hour), or paper "
             "(the paper's own size)."
         ),
     ] = "quick",

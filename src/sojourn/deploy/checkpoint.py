@@ -23,7 +23,7 @@ from sojourn.errors import InvalidFile
 from sojourn.files import replacing
 from sojourn.rules import ServerState, rule_to_table
 
-FORMAT = 4
+FORMAT = 5
 _ARRAY, _SCREEN, _AGREE = "array-", "screen-", "agreement-"
 _TASK_FIELDS = tuple(Task.__dataclass_fields__)
 

@@ -89,7 +89,6 @@ class GridServer:
         self._careful_until = -math.inf
         self._pull_bytes = pull_bytes
         self._pulls = Pulls(lambda names: self.grid.pull_messages(names), wait_seconds=wait_seconds)
-        self._condemned: set[str] = set()
         self._looked_at = self._said_at = -LOOK_AROUND_SECONDS
         self._kept_at = journal.elapsed_before
 
@@ -225,11 +224,11 @@ class GridServer:
         """Clients whose names were written into ``quarantine.txt``, or taken out of it."""
         names = [client.name for client in self.dispatcher.clients]
         named = named_by_operator(self.journal.folder, names)
-        for name in named ^ self._condemned:
+        for name in named ^ self.journal.condemned:
             reason = "its operator says so" if name in named else None
             number = names.index(name)
             self._do(self.dispatcher.set_quarantine(number, reason, now=now))
-        self._condemned = named
+        self.journal.condemned = named
 
     def _forget(self, node: int, now: float) -> None:
         client = self._client_of.pop(node, None)

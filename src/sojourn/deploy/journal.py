@@ -47,6 +47,7 @@ class _Pending:
 class Journal:
     """Keeps the record of one run; ``elapsed`` is in seconds of real time, resumed runs included.
 
+    ``condemned`` are those whom their operator had in quarantine when that was last looked up.
     With ``resume`` it goes on where the checkpoint in ``folder`` was made, at ``elapsed_before``;
     without, it begins anew.
     """
@@ -67,6 +68,7 @@ class Journal:
         self.rows: list[dict[str, float | int]] = []
         self._staleness: list[int] = []
         self._losses: list[float] = []
+        self.condemned: set[str] = set()
         self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
         self._evaluator = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
         self._pending: _Pending | None = None
@@ -83,6 +85,7 @@ class Journal:
         extra = restore_checkpoint(self.folder / "checkpoint.npz", self.dispatcher)
         self.rows = extra["rows"]
         self._staleness, self._losses = extra["staleness"], extra["losses"]
+        self.condemned = set(extra["condemned"])
         path = RunFolder(self.folder).tasks_path
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         with replacing(path) as temporary:
@@ -214,6 +217,7 @@ class Journal:
             "rows": self.rows,
             "staleness": [*(unfinished.staleness if unfinished else []), *self._staleness],
             "losses": [*(unfinished.losses if unfinished else []), *self._losses],
+            "condemned": sorted(self.condemned),
         }
         write_checkpoint(self.folder / "checkpoint.npz", self.dispatcher, extra)
 

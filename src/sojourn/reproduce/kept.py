@@ -19,23 +19,25 @@ from sojourn.reproduce.verdict import OUTCOMES, Finding
 ACCURACY = "accuracy over the last tenth, %"
 SHOWN = {"3": "per round", "6": "per time", "10": "own learning rates"}
 """The claims whose accuracies are tabled, and what is said of them."""
-_BLOCK = re.compile(r"(<!-- reproduction ([\w-]+): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(
+    r"(<!-- reproduction ([\w-]+): (\w+)(?: of claim (\d+))? -->\n).*?(<!-- end -->)", re.DOTALL
+)
 
 
-def findings_in(folder: Path) -> list[Finding]:
-    """What was found about every claim, in order."""
-    found = [Finding.read(path) for path in folder.glob("claim-*") if path.is_dir()]
+def findings_in(folder: Path, claim: str | None = None) -> list[Finding]:
+    """What was found about every claim, in order, or about one."""
+    found = [Finding.read(path) for path in folder.glob(f"claim-{claim or '*'}") if path.is_dir()]
     if not found:
         raise InvalidFile(f"{folder}: holds no finding. Give a folder of 'sojourn reproduce'.")
     return sorted(found, key=lambda finding: int(finding.claim))
 
 
-def summary(folder: Path) -> str:
+def summary(folder: Path, claim: str | None = None) -> str:
     """How the reproduction was made, how long it took, and how much of the training was told."""
     record = read_record(folder)
     about_training = [
         statement
-        for finding in findings_in(folder)
+        for finding in findings_in(folder, claim)
         for statement in finding.statements
         if finding.reduced or statement.compared
     ]
@@ -49,24 +51,24 @@ def summary(folder: Path) -> str:
         f"`sojourn reproduce --scale {record['scale']}` with {jobs} job{'s' if jobs > 1 else ''}"
         f"{paid} for training, {in_words(record['elapsed_seconds'])} by the clock: of "
         f"{len(about_training)} statements about training {looked_at} were run, and {told} of "
-        f"these are told at 95 %, {outcomes['reproduces']} as the paper has it."
+        f"these are told at 95 %, {outcomes['reproduces']} as claimed."
     )
 
 
-def verdicts(folder: Path) -> str:
+def verdicts(folder: Path, claim: str | None = None) -> str:
     """A row for every claim: its verdict, and how its statements came out."""
     rows = []
-    for finding in findings_in(folder):
+    for finding in findings_in(folder, claim):
         outcomes = Counter(statement.outcome for statement in finding.statements)
         cells = (str(outcomes[outcome] or "") for outcome in OUTCOMES[:3])
         rows.append((f"{finding.claim} {finding.title}", finding.verdict, *cells))
     return _markdown(("claim", "verdict", "reproduced", "not", "cannot be told"), rows)
 
 
-def accuracies(folder: Path) -> str:
+def accuracies(folder: Path, claim: str | None = None) -> str:
     """Final test accuracy of every strategy in the cells of the claims that are shown."""
     columns: dict[str, dict[str, str]] = {}
-    for finding in findings_in(folder):
+    for finding in findings_in(folder, claim):
         for table in finding.tables if finding.claim in SHOWN else ():
             columns[f"{table.title}, {SHOWN[finding.claim]}"] = _accuracy_by_strategy(table)
     names = dict.fromkeys(name for column in columns.values() for name in column)
@@ -74,18 +76,18 @@ def accuracies(folder: Path) -> str:
     return _markdown(("routing", *columns), rows)
 
 
-def statements(folder: Path) -> str:
+def statements(folder: Path, claim: str | None = None) -> str:
     """Every statement about training that was run: what was found, and the outcome."""
     rows = [
         (statement.says.rstrip("."), statement.about, statement.found, statement.outcome)
-        for finding in findings_in(folder)
+        for finding in findings_in(folder, claim)
         for statement in finding.statements
         if statement.compared
     ]
     return _markdown(("statement", "about", "found", "outcome"), rows)
 
 
-BLOCKS: dict[str, Callable[[Path], str]] = {
+BLOCKS: dict[str, Callable[[Path, str | None], str]] = {
     "summary": summary,
     "verdicts": verdicts,
     "accuracies": accuracies,
@@ -96,13 +98,14 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
 def filled(text: str, results: Path) -> str:
     """``text`` with every marked block as the files of the runs in ``results`` have it.
 
-    A block stands between ``<!-- reproduction RUN: NAME -->`` and ``<!-- end -->``.
+    A block stands between ``<!-- reproduction RUN: NAME -->`` and ``<!-- end -->``; NAME may be followed by
+    ``of claim NUMBER``.
     """
 
     def block(match: re.Match[str]) -> str:
         if match[3] not in BLOCKS:
             raise InvalidFile(f"there is no block '{match[3]}': choose among {', '.join(BLOCKS)}")
-        return f"{match[1]}{BLOCKS[match[3]](results / match[2])}\n{match[4]}"
+        return f"{match[1]}{BLOCKS[match[3]](results / match[2], match[4])}\n{match[5]}"
 
     return _BLOCK.sub(block, text)
 
