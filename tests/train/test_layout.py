@@ -31,19 +31,31 @@ def build(clients, seed):
 """
 
 
-def images() -> Problem:
+CONVOLUTIONS = {
+    "plain": lambda: (nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)),
+    "grey": lambda: (nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)),
+    "in a sequence": lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), nn.Conv2d(8, 8, 3)),
+    "groups, steps and gaps": lambda: (
+        nn.Conv2d(3, 8, 3, padding="same", bias=False),
+        nn.Conv2d(8, 8, 3, stride=2, padding=3, dilation=2, groups=4),
+        nn.Conv2d(8, 8, 2, padding=1, padding_mode="reflect"),
+        nn.Upsample(8),
+    ),
+}
+
+
+def images(kind: str = "plain") -> Problem:
     generator = torch.Generator().manual_seed(3)
-    x = torch.randn(40, 3, 12, 12, generator=generator)
+    layers = CONVOLUTIONS[kind]()
+    x = torch.randn(40, 1 if kind == "grey" else 3, 12, 12, generator=generator)
     y = torch.arange(40) % 4
-    model = nn.Sequential(
-        *(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.MaxPool2d(2), nn.Flatten()),
-        nn.Linear(128, 4),
-    )
+    model = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 4))
     return Problem(model, [(x[:20], y[:20]), (x[20:], y[20:])], (x, y), batch_size=16)
 
 
-def test_gradients_and_evaluations_are_the_same_up_to_rounding() -> None:
-    problem = images()
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_gradients_and_evaluations_are_the_same_up_to_rounding(kind: str) -> None:
+    problem = images(kind)
     weights = problem.initial_weights().numpy()
     usual = problem.loss_and_array(weights, 1, 0, seed=5), problem.evaluate(weights)
     problem.channels_last = True
@@ -51,6 +63,31 @@ def test_gradients_and_evaluations_are_the_same_up_to_rounding() -> None:
     assert other[0][0] == pytest.approx(usual[0][0], rel=1e-5)
     np.testing.assert_allclose(other[0][1], usual[0][1], rtol=1e-4, atol=1e-6)
     assert other[1] == pytest.approx(usual[1], rel=1e-5)
+
+
+class Looking(nn.Module):
+    """Notes how the images that pass are laid out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: list[bool] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last.append(x.is_contiguous(memory_format=torch.channels_last))
+        return x
+
+
+def test_convolutions_of_grey_images_are_laid_out_too() -> None:
+    """One channel has the same strides in either layout: the weights of the next layer tell them apart."""
+    x, y = torch.randn(8, 1, 6, 6), torch.arange(8) % 2
+    layers = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), Looking(), nn.Flatten(), nn.Linear(16, 2)
+    problem = Problem(nn.Sequential(*layers), [(x, y)], (x, y), batch_size=4)
+    looking = next(part for part in problem.model.modules() if isinstance(part, Looking))
+    for problem.channels_last in (False, True):
+        looking.last.clear()
+        problem.loss_and_array(problem.initial_weights().numpy(), 0, 0, seed=0)
+        problem.evaluate(problem.initial_weights())
+        assert looking.last == [problem.channels_last] * 2
 
 
 @pytest.mark.parametrize(("slower", "pays"), [(True, False), (False, True)])

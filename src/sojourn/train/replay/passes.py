@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import conv2d
 
 from sojourn.checks import check_seed
 from sojourn.errors import InvalidInput
@@ -129,17 +131,30 @@ def _pick(order: IntArray, swaps: IntArray, picked: IntArray) -> None:
             picked[row, i] = order[i]
 
 
-def forward_steps(model: nn.Module) -> list[Callable[[Tensor], Tensor]]:
+def forward_steps(
+    model: nn.Module, *, channels_last: bool = False
+) -> list[Callable[[Tensor], Tensor]]:
     """The model as functions to call one after the other.
 
     To call ``forward`` of a sequence's layers saves what calling a module costs, a tenth of the
-    gradient of a small perceptron; a model with hooks is called as a whole.
+    gradient of a small perceptron; a model with hooks is called as a whole. With ``channels_last`` the
+    convolutions of a sequence lay out their weights so, too.
     """
     if altered(model):
         return [model]
     if type(model) is nn.Sequential:
-        return [step for child in model for step in forward_steps(child)]
+        return [
+            step for child in model for step in forward_steps(child, channels_last=channels_last)
+        ]
+    if channels_last and type(model) is nn.Conv2d and model.padding_mode == "zeros":
+        return [partial(_convolve_channels_last, model)]
     return [model.forward]
+
+
+def _convolve_channels_last(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """Images of one channel have the same strides either way: it is the weights that tell torch."""
+    weight = layer.weight.contiguous(memory_format=torch.channels_last)
+    return conv2d(x, weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
 
 
 def altered(model: nn.Module) -> bool:

@@ -307,7 +307,9 @@ class Problem:
         for parameter, part, gradient in zip(parameters, *parts, strict=True):
             parameter.data = part.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
-        self._steps = forward_steps(self._model)
+        self._steps = {
+            layout: forward_steps(self._model, channels_last=layout) for layout in (False, True)
+        }
 
     def _set(self, weights: Any, *, training: bool) -> None:
         self._flat_array[:] = weights
@@ -349,9 +351,10 @@ class Problem:
                 ) from error
 
     def _outputs(self, x: Tensor) -> Tensor:
-        if self.channels_last and x.dim() == 4:
+        images_last = self.channels_last and x.dim() == 4
+        if images_last:
             x = x.contiguous(memory_format=torch.channels_last)
-        for step in self._steps:
+        for step in self._steps[images_last]:
             x = step(x)
         return x
 
