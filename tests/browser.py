@@ -79,6 +79,19 @@ READABLE = """() => {
 """Texts whose contrast with what is behind them is too small: 4.5, and 3 in figures (WCAG 2.2 AA)."""
 
 
+def schemes(page: Any) -> Iterator[str]:
+    """Light, then dark, each once every text is readable in it: figures are drawn anew some time after.
+
+    A page with a text that stays faint fails.
+    """
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        with contextlib.suppress(page_error()):
+            page.wait_for_function(f"() => ({READABLE})().length === 0", timeout=60_000)
+        assert page.evaluate(READABLE) == [], scheme
+        yield scheme
+
+
 CONTROLS = """() => [...new Set([...document.querySelectorAll('button, input, select, summary, .cell')].map(e =>
   e.id && e.id !== 'primary' ? e.id
   : e.name ? `${e.name}=${e.value}`
