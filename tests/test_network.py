@@ -250,3 +250,26 @@ def test_bad_tables_of_networks_say_what_is_wrong(change, message):
     table = sj.Network(SPLIT, [0.1, 0.2, 0.5], 7).to_table() | change
     with pytest.raises(sj.InvalidFile, match=message):
         sj.Network.from_table(table)
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_numbers_of_hundreds_and_thousands_of_digits_are_refused_in_a_sentence(digits):
+    large = 10**digits
+    for make in (
+        lambda: sj.Fleet([0.5, large]),
+        lambda: sj.Fleet([0.5, 1.0], counts=[large, 1]),
+        lambda: sj.Fleet([0.5, 1.0], downlink=[large, 1.0]),
+        lambda: sj.Fleet(["fast", large]),
+        lambda: sj.Network(sj.Fleet([1.0]), [1.0], large),
+        lambda: sj.Network(sj.Fleet([1.0, 1.0]), [large, 1.0], 3),
+    ):
+        with pytest.raises(sj.InvalidInput) as refused:
+            make()
+        assert len(str(refused.value)) < 200
+
+
+def test_clients_that_memory_cannot_hold_are_not_listed_one_by_one():
+    fleet = sj.Fleet([1.0, 2.0], counts=[10**15, 3])
+    assert sj.analyze(sj.Network(fleet, sj.uniform_routing(fleet), 5)).throughput > 0
+    with pytest.raises(sj.InvalidInput, match="for each of 1,000,000,000,000,003 clients"):
+        fleet.expand([1.0, 2.0])

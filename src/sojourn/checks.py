@@ -2,10 +2,15 @@
 
 import math
 import numbers
+import reprlib
 import sys
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from sojourn.errors import InvalidInput
+from sojourn.types import FloatArray
 
 SMALLEST, LARGEST = 1e-30, 1e30
 """Sizes of what users give, between which the bounds neither overflow nor vanish."""
@@ -21,8 +26,32 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
         return value
     good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not good or int(value) < least:
-        raise InvalidInput(f"{name} must be a whole number of at least {least}; it is {value!r}")
+        raise InvalidInput(
+            f"{name} must be a whole number of at least {least}; it is {in_short(value)}"
+        )
     return int(value)
+
+
+def as_floats(name: str, values: ArrayLike) -> FloatArray:
+    """``values`` as a new array of floats, of whatever shape, or ``InvalidInput``.
+
+    >>> as_floats("rates", [1, 2.5])
+    array([1. , 2.5])
+    """
+    try:
+        return np.array(values, dtype=np.float64)
+    except OverflowError as error:
+        raise InvalidInput(f"{name} must be finite; one has hundreds of digits") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must be numbers; {in_short(values)} is not") from error
+
+
+def in_short(given: Any) -> str:
+    """Some of it: lists may be long, and whole numbers of thousands of digits cannot be written at all."""
+    try:
+        return reprlib.repr(given)
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def check_seed(seed: Any) -> int:
@@ -49,7 +78,7 @@ def check_number(
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InvalidInput(f"{name} must be a finite number; it is {str(value)[:40]}")
+        raise InvalidInput(f"{name} must be a finite number; it is {in_short(value)}")
     low = above is not None and not number > above
     low = low or (least is not None and not number >= least)
     if low or number > most:
@@ -69,7 +98,7 @@ def check_positive(name: str, value: float) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number > 0):
-        raise InvalidInput(f"{name} must be positive and finite; it is {value!r}")
+        raise InvalidInput(f"{name} must be positive and finite; it is {in_short(value)}")
     return number
 
 
@@ -86,4 +115,4 @@ def check_scale(name: str, value: float) -> float:
 def check_rounds(rounds: float) -> None:
     """Raise unless ``rounds`` is a number of rounds that nothing overflows at."""
     if not 0 <= rounds <= sys.float_info.max:
-        raise InvalidInput(f"rounds must be zero or positive, and finite; it is {str(rounds)[:40]}")
+        raise InvalidInput(f"rounds must be zero or positive, and finite; it is {in_short(rounds)}")

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sojourn.checks import as_floats
 from sojourn.errors import InvalidInput
 from sojourn.types import FloatArray, IntArray
 
@@ -31,10 +32,7 @@ def checked_column(name: str, values: ArrayLike | None, classes: int) -> FloatAr
     """
     if values is None:
         return None
-    try:
-        column = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{name} must be numbers; {values!r} is not") from error
+    column = as_floats(name, values)
     if column.shape != (classes,):
         raise InvalidInput(
             f"{name} must have one entry per class: the fleet has {classes} classes, and "

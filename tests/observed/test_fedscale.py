@@ -60,12 +60,21 @@ def test_nothing_is_run_and_mistakes_are_told(
         ([1], "must map devices"),
         ({}, "no devices"),
         ({3: {"computation": -1, "communication": 1}}, "device 3: 'computation' must be"),
-        ({3: {"computation": 1}}, "'communication' must be a positive number"),
+        ({3: {"computation": 1}}, "'communication' must be a finite number; it is None"),
+        (
+            {3: {"computation": 10**400, "communication": 1}},
+            "'computation' must be a finite number",
+        ),
+        ({3: {"computation": 10**5000, "communication": 1}}, "thousands of digits"),
     ):
         with pytest.raises(InvalidFile, match=complaint):
             read_capacity(written(tmp_path / "b", value), samples=1, kilobits=1)
     for value, complaint in (
         ({3: {"active": 1, "inactive": [], "finish_time": 9}}, "'active' must be a list"),
+        (
+            {3: {"active": [10**400], "inactive": [2], "finish_time": 9}},
+            "'active' must be a finite",
+        ),
         ({3: {"active": [1, 2, 3], "inactive": [2], "finish_time": 9}}, "do not take turns"),
         ({3: {"active": [], "inactive": [], "finish_time": 9}}, "never there"),
     ):

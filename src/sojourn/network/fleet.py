@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sojourn.checks import as_floats
 from sojourn.devices import DEVICES
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.figure import Figure, Series, View
@@ -16,12 +17,15 @@ from sojourn.files import replacing
 from sojourn.fleetcolumns import OPTIONAL_COLUMNS, check_availability, checked_column
 from sojourn.fleetfile import read_columns
 from sojourn.notebook import bar, table_html
+from sojourn.resources import check_memory_for
 from sojourn.types import FloatArray, IntArray
 
 SLOWEST, FASTEST = 1e-30, 1e30
 """Service rates between which nothing overflows."""
 MOST_CLIENTS = 2**53
 """Up to here numbers of clients are exact in floating point."""
+MANY_CLIENTS = 10**7
+"""More are counted only where memory for a number each is there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,6 +227,9 @@ class Fleet:
         >>> Fleet([1.0, 2.0], counts=[2, 1]).expand([5.0, 7.0]).tolist()
         [5.0, 5.0, 7.0]
         """
+        if self.size > MANY_CLIENTS:
+            number = f"a number for each of {self.size:,} clients"
+            check_memory_for(number, 16.0 * self.size, "Ask about fewer clients.")
         return np.repeat(np.asarray(values, dtype=np.float64), self.counts)
 
     def __eq__(self, other: object) -> bool:
@@ -323,10 +330,7 @@ def built_in_fleet(name: str) -> Fleet:
 
 def positive_vector(name: str, values: ArrayLike, advice: str = "") -> FloatArray:
     """``values`` as a vector of positive, finite numbers, one per class."""
-    try:
-        vector = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{name} must be numbers; {values!r} is not") from error
+    vector = as_floats(name, values)
     if vector.ndim != 1 or vector.size == 0:
         raise InvalidInput(f"{name} must be a non-empty list of numbers, one per class")
     good = np.isfinite(vector) & (vector > 0)
@@ -338,10 +342,7 @@ def positive_vector(name: str, values: ArrayLike, advice: str = "") -> FloatArra
 
 
 def _whole_counts(counts: ArrayLike) -> IntArray:
-    try:
-        numbers = np.array(counts, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"counts must be whole numbers; {counts!r} is not") from error
+    numbers = as_floats("counts", counts)
     if numbers.ndim != 1:
         raise InvalidInput("counts must be a list of whole numbers, one per class")
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 1) & (numbers % 1 == 0)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn.checks import check_number
+from sojourn.checks import check_number, in_short
 from sojourn.config import Table
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleetcolumns import OPTIONAL_COLUMNS
@@ -196,11 +196,13 @@ def check_concurrency(value: int) -> int:
         return value
     number = np.asarray(value)
     if number.ndim != 0 or number.dtype.kind not in "iuf" or not float(number).is_integer():
-        raise InvalidInput(f"concurrency must be a whole number of tasks; it is {value!r}")
+        raise InvalidInput(f"concurrency must be a whole number of tasks; it is {in_short(value)}")
     if number < 1:
-        raise InvalidInput(f"concurrency must be at least 1 task in flight; it is {value!r}")
+        raise InvalidInput(
+            f"concurrency must be at least 1 task in flight; it is {in_short(value)}"
+        )
     if number > MOST_TASKS:
-        raise InvalidInput(f"concurrency must be at most {MOST_TASKS}; it is {value!r}")
+        raise InvalidInput(f"concurrency must be at most {MOST_TASKS}; it is {in_short(value)}")
     return int(number)
 
 

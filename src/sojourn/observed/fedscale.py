@@ -124,14 +124,17 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[Any, Mapping[str, Any]], s
 
 
 def _positive(device: Mapping[str, Any], key: str, where: str) -> float:
-    value = device.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise InvalidFile(f"{where}: '{key}' must be a positive number; it is {value!r:.40}")
-    return float(value)
+    try:
+        return check_number(f"{where}: '{key}'", device.get(key), above=0.0)
+    except InvalidInput as error:
+        raise InvalidFile(str(error)) from error
 
 
 def _times(device: Mapping[str, Any], key: str, where: str) -> list[float]:
     values = device.get(key)
-    if not isinstance(values, list) or not all(isinstance(x, int | float) for x in values):
+    if not isinstance(values, list):
         raise InvalidFile(f"{where}: '{key}' must be a list of times")
-    return [float(x) for x in values]
+    try:
+        return [check_number(f"{where}: '{key}'", value) for value in values]
+    except InvalidInput as error:
+        raise InvalidFile(str(error)) from error

@@ -61,7 +61,7 @@ class Hours:
                 tuple((float(a), float(b)) for a, b in intervals)
                 for intervals in devices  # type: ignore[attr-defined]
             )
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidInput(
                 "hours must be a list per device of intervals (from, until)"
             ) from None
@@ -110,7 +110,7 @@ class Drift:
                 tuple((float(t), float(f)) for t, f in pairs)
                 for pairs in steps  # type: ignore[attr-defined]
             )
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidInput("drift must be a list per class of (time, factor)") from None
         if not rows:
             raise InvalidInput("drift must have a list of (time, factor) for at least one class")

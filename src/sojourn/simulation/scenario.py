@@ -78,7 +78,7 @@ class Scenario:
         if start_name(begin) == "given":
             try:
                 begin = tuple(np.asarray(begin, dtype=np.float64).tolist())
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise InvalidInput(
                     "start must be 'spread', 'stationary' or the number of tasks of each client"
                 ) from error
