@@ -15,8 +15,6 @@ try:
 except ImportError:  # a system without it compiles side by side
     fcntl = None  # type: ignore[assignment]
 
-LOCK = Path(tempfile.gettempdir()) / "sojourn-tests-compile.lock"
-
 
 class OneAtATime(event.Listener):
     """Holds a lock on a file while this process looks for, compiles and keeps a kernel.
@@ -25,7 +23,8 @@ class OneAtATime(event.Listener):
     """
 
     def __init__(self) -> None:
-        self._file = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        path = Path(tempfile.gettempdir()) / f"sojourn-tests-{os.getuid()}.lock"
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._thread = threading.RLock()
         self._depth = 0
 
