@@ -17,9 +17,8 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Three, since tests of pages and processes wait a good part of their time.
 unit: $(STAMP)
-	$(BIN)/pytest -n 3 --dist worksteal -m "not slow and not flower"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not flower"
 
 # These wait for one another most of the time; what they say is shown in one piece.
 flower: $(STAMP)
