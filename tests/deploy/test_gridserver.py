@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import nn
 
 from sojourn.deploy.clientapp import client_app
-from sojourn.deploy.gridserver import GridServer
+from sojourn.deploy.gridserver import LAST_REPLIES_SECONDS, GridServer
 from sojourn.deploy.journal import Journal
 from sojourn.deploy.serverapp import finish, make_dispatcher
 from sojourn.deploy.settings import read_settings
@@ -448,3 +448,24 @@ def test_a_run_ends_after_its_updates_and_says_what_was_dropped(tmp_path: Path) 
     assert history.round[-1] == counts.completed
     assert history.updates[-1] == 30
     assert max(history.staleness[1:]) < 2
+
+
+def test_the_end_waits_for_those_at_work_and_uses_nothing_more(tmp_path: Path) -> None:
+    """A SuperNode that answers a run which is over may take no message of the next."""
+    deployment = Deployment(tmp_path)
+    deployment.run()
+    weights = deployment.dispatcher.state.weights.copy()
+    assert deployment.dispatcher.counts.used == 60
+    assert not deployment.grid.pending, "nobody is left at work"
+    kept = Deployment(tmp_path, resume=True)
+    kept.journal.close()
+    np.testing.assert_array_equal(kept.dispatcher.state.weights, weights)
+    assert kept.dispatcher.counts == deployment.dispatcher.counts
+
+
+def test_the_end_does_not_wait_for_the_dead(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    deployment.grid.at = [(10.0, lambda: deployment.kill(2))]
+    deployment.run()
+    last = max(task["time"] for task in deployment.tasks())
+    assert deployment.server.elapsed < last + LAST_REPLIES_SECONDS

@@ -33,6 +33,8 @@ FIRST_WAIT_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 300.0
 PULL_BYTES = 256_000_000
 CAREFUL_SECONDS = 600.0
+LAST_REPLIES_SECONDS = 60.0
+"""How long the end of a run waits for what clients are still at."""
 SETTLED = {"alive": "who is alive elsewhere", "quarantined": "who is in quarantine elsewhere"}
 """Clients whose node is not exchanged for another that claims to be theirs."""
 TRANSPORTS = ("grpc", "httpcore", "httpx", "requests")
@@ -117,6 +119,7 @@ class GridServer:
             self.journal.evaluate(self.elapsed)
         self.journal.collect(wait=True)
         self.journal.checkpoint(self.elapsed)
+        self._let_them_finish()
         self.journal.status(self.elapsed, "comparing with the prediction")
 
     def poll(self, phase: str) -> None:
@@ -188,6 +191,20 @@ class GridServer:
     @property
     def _done(self) -> bool:
         return self.dispatcher.counts.used >= self.settings.updates
+
+    def _let_them_finish(self) -> None:
+        """Wait for the last replies of those who are at work, and drop them.
+
+        A SuperNode whose reply comes after the end of its run may take no message of the next one.
+        """
+        self.journal.status(self.elapsed, "waiting for the last replies")
+        patience = self.elapsed + LAST_REPLIES_SECONDS
+        living = {self._node_of.get(client) for client in self.dispatcher.living}
+        last = [m for m, s in self._outstanding.items() if s.task is not None and s.node in living]
+        while last and self.elapsed < patience:
+            pulled = {name: self._pulls.pull([name]) for name in last}
+            last = [name for name, p in pulled.items() if p == Pulled((name,))]
+            self._sleep(POLL_SECONDS)
 
     def _wait_for_clients(self) -> None:
         patience = self.elapsed + self.settings.join_seconds
