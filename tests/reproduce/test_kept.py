@@ -1,5 +1,6 @@
 """The tables of the README come from the files of the reproduction that is kept."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from sojourn.reproduce.kept import (
     filled,
     findings_in,
     main,
+    runs,
     statements,
     summary,
     verdicts,
@@ -70,6 +72,20 @@ def test_tables_say_what_the_files_say(folder: Path) -> None:
         "| uniform | 75.5 ± 1.5 |",
     ]
     assert statements(folder).splitlines()[2:] == ["| a |  | b | reproduces |"]
+
+
+def test_runs_of_a_full_size_cell_are_tabled_from_its_history() -> None:
+    table = runs(RESULTS / "kmnist-three-clusters-3000-units").splitlines()
+    last = {}
+    for line in (
+        (RESULTS / "kmnist-three-clusters-3000-units/history.jsonl").read_text().splitlines()
+    ):
+        row = json.loads(line)
+        last[row["strategy"]] = row
+    assert len(table) == 2 + len(last)
+    for line, row in zip(table[2:], last.values(), strict=True):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert cells[1:4] == [f"{row['round']:,}", "3,000", f"{100 * row['test_accuracy']:.1f}"]
 
 
 def test_blocks_are_written_anew_and_the_rest_is_left(folder: Path) -> None:

@@ -13,8 +13,10 @@ from sojourn.errors import InvalidFile
 from sojourn.figure import Table
 from sojourn.files import replacing
 from sojourn.reproduce.estimate import in_words
+from sojourn.reproduce.palette import marked_label
 from sojourn.reproduce.run import read_record
 from sojourn.reproduce.verdict import OUTCOMES, Finding
+from sojourn.runfolder import RunFolder
 
 ACCURACY = "accuracy over the last tenth, %"
 SHOWN = {"3": "per round", "6": "per time", "10": "own learning rates"}
@@ -87,11 +89,28 @@ def statements(folder: Path, claim: str | None = None) -> str:
     return _markdown(("statement", "about", "found", "outcome"), rows)
 
 
+def runs(folder: Path, claim: str | None = None) -> str:
+    """A row for every run in a folder of `sojourn train`: how long it was, and how accurate."""
+    rows = [
+        (
+            marked_label(history.strategy),
+            f"{history.round[-1]:,}",
+            f"{history.time[-1]:,.0f}",
+            f"{100 * history.final_accuracy:.1f}",
+            f"{100 * history.mean_accuracy:.1f}",
+        )
+        for history in RunFolder(folder).histories
+    ]
+    columns = ("routing", "rounds", "units of time", "final test accuracy, %", "mean over time, %")
+    return _markdown(columns, rows)
+
+
 BLOCKS: dict[str, Callable[[Path, str | None], str]] = {
     "summary": summary,
     "verdicts": verdicts,
     "accuracies": accuracies,
     "statements": statements,
+    "runs": runs,
 }
 
 
