@@ -121,7 +121,7 @@ def random_networks(number: int) -> list[Network]:
 def test_the_approximation_is_near_the_simulation() -> None:
     """Absences of the order of a task: within 7 %, 1.5 % in the mean, an eighth of the product form's."""
     errors, of_the_product_form = [], []
-    for network in random_networks(16):
+    for network in random_networks(24):
         theory = analyze(network)
         assert not theory.is_exact
         fleet = network.fleet
