@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from sojourn.comparison import Looks
+from sojourn.comparison import SPENT, Looks
 from sojourn.config import Table
 from sojourn.history import History
 from sojourn.reproduce.checks import above, alike
@@ -228,8 +228,22 @@ def test_results_without_a_difference_are_told_in_at_most_five_percent_of_trials
             contrasts = [Difference("", tuple(values[0] - values[k])) for k in range(1, rivals + 1)]
             outcome = judge_contrasts(contrasts, Looks(looks), above).outcome
             told[rivals] += outcome != "cannot be told here"
-    assert all(number <= 0.05 * trials + 3 * (0.05 * trials) ** 0.5 for number in told.values())
-    assert told[1] >= 0.05 * trials - 3 * (0.05 * trials) ** 0.5
+    assert all(number <= 0.05 * trials for number in told.values())
+    spent = SPENT * 0.05 * trials
+    assert told[1] >= spent - 3 * spent**0.5, "no more is wasted than said"
+
+
+@pytest.mark.parametrize("looks", LOOKS)
+def test_one_deviation_is_told_within_twelve_pairs_in_four_of_five_trials(
+    looks: tuple[int, ...],
+) -> None:
+    rng = np.random.default_rng(25)
+    within = [pairs for pairs in looks if pairs <= 12]
+    told, trials = 0, 1000
+    for _ in range(trials):
+        gains = Difference("", tuple(0.5 + 0.5 * rng.standard_normal(within[-1])))
+        told += judge_contrasts([gains], Looks(looks), above).outcome == "reproduces"
+    assert told >= 0.8 * trials
 
 
 @pytest.mark.parametrize("looks", LOOKS)
@@ -245,11 +259,11 @@ def test_what_just_leaves_the_margin_is_told_in_at_most_five_percent_of_trials(
         contrasts = [Difference("", tuple(row), (-ALIKE, ALIKE)) for row in values]
         outcome = judge_contrasts(contrasts, Looks(looks), partial(alike, within=ALIKE)).outcome
         wrong += outcome != "cannot be told here"
-    assert wrong <= 0.05 * trials + 3 * (0.05 * trials) ** 0.5
+    assert wrong <= 0.05 * trials
 
 
 def test_what_holds_of_each_needs_no_more_pairs_for_being_said_of_many() -> None:
-    gain = Difference("", (0.015, 0.033, 0.015, 0.033))
+    gain = Difference("", (0.016, 0.028, 0.016, 0.028))
     looks = Looks((4, 6))
     for number in (1, 4):
         assert judge_contrasts([gain] * number, looks, above).outcome == "reproduces"
@@ -341,7 +355,7 @@ def test_equal_spreads_are_told_in_at_most_five_percent_of_trials(kind: str, com
     trials = 1000
     shared, own, rival = (DISTRIBUTIONS[kind](rng, (trials, 24, 5)) for _ in range(3))
     told = spread_is_told(Looks((6, 12, 24)), rival + common * shared, own + common * shared)
-    assert told.sum() <= 0.05 * trials + 3 * (0.05 * trials) ** 0.5
+    assert told.sum() <= 0.05 * trials
 
 
 def test_twice_the_spread_is_told_within_twelve_pairs_in_four_of_five_trials() -> None:

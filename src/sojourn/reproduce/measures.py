@@ -67,7 +67,8 @@ class Difference:
     def needed(self, looks: Looks, interval: Interval, level: float) -> float:
         """From the gap to the nearest bound, and the scatter of the pairs."""
         gap = min(abs(interval.estimate - bound) for bound in self.bounds)
-        return looks.needed(gap, float(np.std(self.values[: interval.pairs], ddof=1)), level)
+        deviation = float(np.std(self.values[: interval.pairs], ddof=1))
+        return looks.needed(gap, deviation, level, made=interval.pairs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,8 @@ class Spread:
         ratios = self._ratios(interval.pairs)
         if not np.isfinite(ratios).all():
             return math.inf
-        return looks.needed(abs(float(ratios.mean())), float(ratios.std(ddof=1)), level)
+        gap, deviation = abs(float(ratios.mean())), float(ratios.std(ddof=1))
+        return looks.needed(gap, deviation, level, made=interval.pairs)
 
     def _ratios(self, pairs: int) -> FloatArray:
         both = self.rival[:pairs], self.own[:pairs]
