@@ -138,7 +138,7 @@ class Looks:
             if pairs > made and limit * deviation < gap * math.sqrt(pairs):
                 return float(pairs)
         nominal = self.level_of(self.pairs[-1], level)
-        later = _PAIRS_TO_TRY > max(made, self.pairs[-1])
+        later = max(made, self.pairs[-1]) < _PAIRS_TO_TRY
         return _first(later & (_t_limits(nominal) * deviation < gap * np.sqrt(_PAIRS_TO_TRY)))
 
 

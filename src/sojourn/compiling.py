@@ -1,14 +1,30 @@
-"""Ctrl-C waits while a kernel is compiled or loaded: LLVM's callbacks swallow it, with a traceback.
+"""What kernels need before they run: few types of arguments, and Ctrl-C that waits for the compiler.
 
-So it is in a process that has imported this module, as those with kernels do.
+LLVM's callbacks swallow an interruption, with a traceback; in a process that has imported this
+module, as those with kernels do, it comes when the kernel is there.
 """
 
 import threading
 from contextlib import ExitStack
+from typing import TypeVar
 
+import numpy as np
 from numba.core import event
 
 from sojourn.files import uninterrupted
+
+Array = TypeVar("Array", bound=np.ndarray)
+
+
+def read_only(array: Array) -> Array:
+    """The same numbers, not to be written: a kernel is compiled for those alone, not for both kinds.
+
+    >>> read_only(np.ones(2)).flags.writeable
+    False
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class Deferring(event.Listener):

@@ -342,9 +342,9 @@ def share_of_the_first(tasks: list[dict[str, Any]]) -> float:
     shutil.which("openssl") is None or shutil.which("ssh-keygen") is None,
     reason="openssl and ssh-keygen are not both installed",
 )
-def test_only_registered_nodes_join_over_tls(tmp_path: Path) -> None:
+def test_only_registered_nodes_join_over_tls(tmp_path: Path, warm: dict[str, str]) -> None:
     certificates = make_certificates(tmp_path)
-    with LocalFlower(tmp_path / "logs") as flower:
+    with LocalFlower(tmp_path / "logs", environment=warm) as flower:
         ca = str(certificates / "ca.crt")
         flower.configure({"address": flower.address, "root-certificates": ca})
         flower.start_superlink(

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 import sojourn as sj
 from sojourn.bounds import penalties
+from sojourn.compiling import read_only
 from sojourn.jackson import occupancy, steady_state
 from sojourn.jackson.contour import contour_integral
 from sojourn.jackson.mean_value import mean_value_analysis
@@ -128,7 +129,7 @@ def test_the_contour_itself_is_accurate_with_links(links, server):
     """Without its way out, mean-value analysis; the links of all weights' mean, and others."""
     random = np.random.default_rng(3)
     loads = np.append(random.uniform(0.1, 1.0, 40), server)
-    counts, weights = np.ones(41, dtype=np.int64), random.normal(size=41)
+    counts, weights = read_only(np.ones(41, dtype=np.int64)), random.normal(size=41)
     for weighted in (0.0, links, -3.0 * links):
         for population in (20, 50, 500):
             accurate, *fast = contour_integral(loads, counts, population, weights, links, weighted)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import sojourn as sj
+from sojourn.compiling import read_only
 from sojourn.jackson import steady_state
 from sojourn.jackson.contour import contour_integral
 from tests.reference.enumeration import enumerate_network
@@ -71,7 +72,7 @@ def test_engines_agree(n, m, ratio):
     loads = routing / fleet.service_rates
     slow = steady_state(loads, fleet.counts, m, 1 / routing, engine="mean-value")
     accurate, throughput, mean, covariance, *_ = contour_integral(
-        loads, fleet.counts, m - 1, 1 / routing
+        loads, fleet.counts, m - 1, 1 / routing, 0.0, 0.0
     )
     assert accurate
     np.testing.assert_allclose(throughput, slow.throughput, rtol=1e-10)
@@ -100,7 +101,7 @@ def test_engines_agree_when_few_clients_hold_many_tasks(slow_clients, tasks):
     open_means, weights = np.array([tasks, 15.0, 5.0, 2.0]), np.array([1.0, 3.0, 10.0, 20.0])
     loads, population = open_means / (1 + open_means), int(counts @ open_means)
     accurate, throughput, mean, covariance, *_ = contour_integral(
-        loads, counts, population, weights
+        loads, read_only(counts), population, weights, 0.0, 0.0
     )
     slow = steady_state(loads, counts, population + 1, weights, engine="mean-value")
     assert accurate
@@ -112,7 +113,7 @@ def test_engines_agree_when_few_clients_hold_many_tasks(slow_clients, tasks):
 
 def test_contour_flags_tiny_populations_and_falls_back():
     loads, counts = np.array([0.3, 0.7]), np.array([1, 1])
-    accurate, *_ = contour_integral(loads, counts, 1, np.zeros(2))
+    accurate, *_ = contour_integral(loads, read_only(counts), 1, np.zeros(2), 0.0, 0.0)
     assert not accurate
     fallen_back = steady_state(loads, counts, 2, engine="contour")
     assert fallen_back.throughput == steady_state(loads, counts, 2).throughput

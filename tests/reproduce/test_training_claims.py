@@ -220,7 +220,7 @@ def test_results_without_a_difference_are_told_in_at_most_five_percent_of_trials
     looks: tuple[int, ...],
 ) -> None:
     rng = np.random.default_rng(21)
-    told = dict.fromkeys((1, 2, 3, 4), 0)
+    told = dict.fromkeys((1, 2, 4), 0)
     trials = 1000
     for _ in range(trials):
         values = 0.5 + 0.02 * rng.standard_normal((5, looks[-1]))

@@ -1,4 +1,4 @@
-"""The dispatcher on Flower's ``Grid``: messages out, replies in, ten times a second."""
+"""The dispatcher on Flower's ``Grid``: messages out, replies in, three times a second."""
 
 import math
 import time

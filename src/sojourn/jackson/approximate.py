@@ -3,6 +3,7 @@
 import numba
 import numpy as np
 
+from sojourn.compiling import read_only
 from sojourn.jackson.occupancy import Occupancy, link_times
 from sojourn.network import Fleet, Network
 from sojourn.types import FloatArray, IntArray
@@ -59,7 +60,14 @@ def approximate_occupancy(
         leaves, away = np.append(leaves, 0.0), np.append(away, 0.0)
     theta = float(network.fleet.counts @ links)
     before, throughput, mean, full = _recursion(
-        p, s, scv, counts, network.concurrency, theta, leaves, away
+        read_only(p),
+        read_only(s),
+        read_only(scv),
+        read_only(counts),
+        network.concurrency,
+        theta,
+        read_only(leaves),
+        read_only(away),
     )
     k = network.fleet.classes
     served = network.server_rate is not None

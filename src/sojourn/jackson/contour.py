@@ -93,8 +93,8 @@ def contour_integral(
     counts: IntArray,
     population: int,
     weights: FloatArray,
-    links: float = 0.0,
-    weighted_links: float = 0.0,
+    links: float,
+    weighted_links: float,
 ) -> tuple[bool, float, FloatArray, FloatArray, float, float]:
     r"""Throughput, means and weighted covariances from the generating function.
 

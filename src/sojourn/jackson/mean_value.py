@@ -13,8 +13,8 @@ def mean_value_analysis(
     counts: IntArray,
     population: int,
     weights: FloatArray,
-    links: float = 0.0,
-    weighted_links: float = 0.0,
+    links: float,
+    weighted_links: float,
 ) -> tuple[float, FloatArray, FloatArray, float, float]:
     r"""Throughput, means and weighted covariances, by recursion on the population.
 

@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from sojourn.compiling import read_only
 from sojourn.errors import UnknownName
 from sojourn.jackson.contour import contour_integral
 from sojourn.jackson.mean_value import mean_value_analysis
@@ -63,6 +64,7 @@ def steady_state(
     theta = 0.0 if links is None else float(counts @ links)
     weighted = 0.0 if links is None else float(counts @ (w * links))
     smallest = {"auto": LARGEST_MEAN_VALUE_POPULATION + 1, "contour": 1, "mean-value": concurrency}
+    counts = read_only(counts)
     accurate = False
     if population >= smallest[engine]:
         accurate, throughput, mean, covariance, passing, rise = contour_integral(

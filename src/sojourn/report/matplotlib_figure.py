@@ -148,6 +148,8 @@ def _draw(figure: Figure, view: View, size: tuple[float, float] = _SIZE) -> Canv
         axes.legend(frameon=False, fontsize=9)
     if any(series.text for series in view.series if series.kind == "points"):
         _label_points(canvas, axes, view, ink)
+    canvas.draw_without_rendering()
+    canvas.set_layout_engine("none")  # it has found its places, and every file would seek them anew
     return canvas
 
 

@@ -189,7 +189,11 @@ def judged(
     outcomes: list[Outcome] = []
     for pairs in taken:
         intervals = [contrast.at(looks, pairs, LEVEL) for contrast in contrasts]
-        wider = [contrast.at(looks, pairs, shared) for contrast in contrasts]
+        wider = (
+            [contrast.at(looks, pairs, shared) for contrast in contrasts]
+            if shared < LEVEL
+            else intervals
+        )
         outcomes = [_decided(decide, *both) for both in zip(intervals, wider, strict=True)]
         outcome = together(outcomes)
         if outcome != "cannot be told here":
