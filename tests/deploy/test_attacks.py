@@ -28,6 +28,12 @@ APART -= APART.mean(axis=0)
 UPDATES = {"quadratic": 800, "digits": 600}
 POLICIES = ("routed", "never-queue")
 UNWATCHED = Quarantine(agreement=-1.0)
+EVERY_ATTACK = [
+    pytest.param(name, policy, marks=[pytest.mark.slow] if (i + j) % 2 else [])
+    for i, name in enumerate(ATTACKS)
+    for j, policy in enumerate(POLICIES)
+]
+"""Under both policies, of which one in turn is not slow."""
 FEW, MANY = range(2), range(12)
 """Seeds: single runs end some 5 % nearer or further away by chance."""
 
@@ -287,8 +293,7 @@ def test_honest_clients_who_want_different_things_are_not_quarantined(
     assert all(client.status == "alive" for client in world.server.clients)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name, policy", EVERY_ATTACK)
 def test_attacks_on_the_digits_stay_within_a_tenth(name: str, policy: str) -> None:
     accuracy, _ = outcome("digits", ATTACKS[name], 2, policy=policy)
     assert accuracy >= 0.9 * without("digits", 2, policy, range(1))
@@ -366,8 +371,7 @@ def referred(name: str, hostile: int, policy: str = "routed") -> tuple[float, Vi
     )
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name, policy", EVERY_ATTACK)
 def test_with_the_reference_the_final_distance_is_within_a_tenth(name: str, policy: str) -> None:
     """Of the final distance itself, not of the way."""
     distance, _ = referred(name, 2, policy)
