@@ -107,6 +107,7 @@ def test_csv_with_one_column_and_a_byte_order_mark(tmp_path):
         ("service_rate,name\n1,\x1b[2Jcleared\n", "line 2: .* holds control characters"),
         ('service_rate,name\n1,"two\nlines"\n', "line 2: .* holds control characters"),
         ("service_rate\nfast\n", "line 2: service_rate must be a number; it is 'fast'"),
+        ("service_rate\n1\n1_0\n", "line 3: service_rate must be a number; it is '1_0'"),
         ("service_rate,count\n1,1\n2\n", "line 3: 1 fields where the first line has 2"),
         ("service_rate\n1\n-1\n", "line 3: service_rate must be positive and finite; it is -1"),
         ("service_rate\n0\n", "line 2: service_rate must be positive"),

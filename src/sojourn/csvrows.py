@@ -52,12 +52,23 @@ def check_text(row: Sequence[str], where: str) -> None:
             raise InvalidFile(f"{where}: {ascii(field)[:60]} holds control characters")
 
 
+def as_number(field: str) -> float:
+    """The number that a field holds; underscores, which only Python reads, make it none.
+
+    >>> as_number(" 1e3")
+    1000.0
+    """
+    if "_" in field:
+        raise ValueError(f"'{field}' is no number")
+    return float(field)
+
+
 def number_in(field: str, name: str, where: str) -> float:
     """A finite number, or ``InvalidFile`` with the line."""
     if not field:
         raise InvalidFile(f"{where}: the {name} is missing")
     try:
-        value = float(field)
+        value = as_number(field)
     except ValueError:
         raise InvalidFile(f"{where}: the {name} must be a number; it is '{field}'") from None
     if not math.isfinite(value):

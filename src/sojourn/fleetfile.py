@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn.csvrows import check_text
+from sojourn.csvrows import as_number, check_text
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.files import read_text
 from sojourn.fleetcolumns import OPTIONAL_COLUMNS, limits, outside
@@ -137,11 +137,13 @@ def _check(
 
 def _numbers(fields: list[str], lines: list[int], name: str, where: str) -> FloatArray:
     try:
+        if any("_" in field for field in fields):
+            raise ValueError(f"a {name} with an underscore")
         return np.array(fields, dtype=np.float64)
     except ValueError:
         for line, field in zip(lines, fields, strict=True):
             try:
-                float(field)
+                as_number(field)
             except ValueError:
                 raise InvalidFile(
                     f"{where}, line {line}: {name} must be a number; it is '{field}'"

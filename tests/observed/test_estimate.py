@@ -97,6 +97,7 @@ def test_log_of_intervals_and_of_durations(tmp_path: Path) -> None:
         ("device,start,end\nx,,2\n", "line 2: the start is missing"),
         ("device,start,end\n,1,2\n", "line 2: the device is missing"),
         ("device,duration\nx,2\nx,two\n", "line 3: the duration must be a number"),
+        ("device,duration\nx,2\nx,1_0\n", "line 3: the duration must be a number"),
         ("device,duration\nx,-2\n", "line 2: a task must take longer than 0"),
         ("device,duration\nx,1e40\n", "line 2: the duration of a task must lie between"),
         ("device,duration\nx\n", "line 2: 1 fields where the first line has 2"),
