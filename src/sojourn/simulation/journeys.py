@@ -112,7 +112,7 @@ def leave(
     stage = journeys.stage[slot]
     if stage != SERVICE and stage != SERVER:
         return False
-    successor = np.int64(queues.following[slot])
+    successor = int(np.int64(queues.following[slot]))
     queue = queues.ends.shape[0] - 1 if stage == SERVER else np.int64(journeys.client[slot])
     queues.ends[queue, 0] = successor
     if successor == queues.following.size - 1:

@@ -113,7 +113,7 @@ def advance(
             break
         if calendar is not None and now >= calendar.end[0]:
             break
-        slot = np.int64(heap.who[0])
+        slot = int(np.int64(heap.who[0]))  # one type, for which `journeys` is compiled once
         client = int(journeys.client[slot])
         stage = journeys.stage[slot]
         pop(heap)
@@ -211,11 +211,11 @@ def _lose(
 ) -> bool:
     """``client`` has gone with its tasks: as many are sent, those of a cohort to it again."""
     nobody = queues.following.size - 1
-    slot = np.int64(queues.ends[client, 0])
+    slot = int(np.int64(queues.ends[client, 0]))
     queues.ends[client, 0] = nobody
     short = False
     while slot != nobody:
-        following = np.int64(queues.following[slot])
+        following = int(np.int64(queues.following[slot]))
         target = client
         if policy != SYNCHRONOUS:
             if policy == NEVER_QUEUE:
