@@ -1,5 +1,6 @@
 """The explorer in a real browser: every control works, at every size, light and dark."""
 
+import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,18 +50,33 @@ class Page:
     def tile(self, label: str) -> str:
         return self.page.locator("#tiles div", has_text=label).locator("dd").first.inner_text()
 
+    def check(self) -> None:
+        """Nothing was complained about, and nobody else was asked for anything."""
+        complaints = list(self.complaints)
+        self.complaints.clear()
+        elsewhere = [u for u in self.requests if not u.startswith(("http://127.0.0.1", "blob:"))]
+        assert (complaints, elsewhere) == ([], [])
+
     def close(self) -> None:
         self.page.close()
-        assert self.complaints == []
-        elsewhere = [u for u in self.requests if not u.startswith(("http://127.0.0.1", "blob:"))]
-        assert elsewhere == []
+        self.check()
 
 
-@pytest.fixture
-def opened(browser: Any, server: LocalServer) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def window(browser: Any, server: LocalServer) -> Iterator[Page]:
     made = Page(browser, server.address, viewport={"width": 1400, "height": 900})
     yield made
     made.close()
+
+
+@pytest.fixture
+def opened(window: Page) -> Iterator[Page]:
+    """The page, opened once, as it was when it was opened."""
+    title = window.page.locator("#title").inner_text()
+    yield window
+    window.page.locator("#reset").click()
+    window.until(f"document.getElementById('title').innerText === {json.dumps(title)}")
+    window.check()
 
 
 @pytest.mark.parametrize("width", [1400, 390])
@@ -195,7 +211,7 @@ def test_a_mistake_is_said_and_forgotten(opened: Page) -> None:
     opened.page.locator("#reset").click()
     opened.page.wait_for_selector("#problem", state="hidden")
     # What the browser itself says of a refused question is no fault of the page.
-    opened.complaints = [text for text in opened.complaints if "422" not in text]
+    opened.complaints[:] = [text for text in opened.complaints if "422" not in text]
 
 
 def test_tries_are_drawn_as_they_run_and_two_browsers_see_them(
@@ -257,3 +273,5 @@ def test_dark_is_kept(opened: Page) -> None:
     opened.page.reload()
     opened.page.wait_for_selector("body[data-ready=true]")
     assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    opened.page.click("#theme")
+    assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == before

@@ -11,6 +11,8 @@ from sojourn.reproduce.pages import report_of
 
 __all__ = ["browser"]
 pytestmark = needs_chromium
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture
@@ -21,21 +23,32 @@ def report(reproduction: Path, run_folder: Path, pages: Path) -> Path:
     return page
 
 
-@pytest.fixture
-def opened(browser: Any, report: Path) -> Iterator[Any]:
-    """The page at desktop width; fails on console errors and on any request but the file itself."""
-    page = new_page(browser, viewport={"width": 1280, "height": 900}, color_scheme="light")
-    complaints: list[str] = []
-    requests: list[str] = []
-    page.on("console", lambda m: complaints.append(m.text) if m.type != "log" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(report.as_uri())
-    page.wait_for_selector("body[data-ready=true]")
+@pytest.fixture(scope="module")
+def window(browser: Any) -> Iterator[Any]:
+    """A window of a desktop's size, which writes down its complaints and what it asks for."""
+    page = new_page(browser, viewport=DESKTOP, color_scheme="light")
+    page.complaints, page.requests = [], []
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type != "log" else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("request", lambda request: page.requests.append(request.url))
     yield page
     page.close()
-    assert complaints == []
-    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+@pytest.fixture
+def opened(window: Any, report: Path) -> Iterator[Any]:
+    """The page, opened once: whoever changes something changes it back.
+
+    Fails on console errors and on any request but the file itself.
+    """
+    if window.url != report.as_uri():
+        window.goto(report.as_uri())
+        window.wait_for_selector("body[data-ready=true]")
+    yield window
+    asked = [url for url in window.requests if not url.startswith(("file:", "data:", "blob:"))]
+    complaints = list(window.complaints)
+    window.complaints.clear()
+    assert (complaints, asked) == ([], [])
 
 
 def visible_curves(page: Any, name: str) -> list[str]:
@@ -109,6 +122,8 @@ def test_words_and_numbers_unfold(opened: Any) -> None:
     words.locator("summary").click()
     assert words.locator("table").is_visible()
     assert "%" in words.locator("table").inner_text()
+    words.locator("summary").click()
+    assert not words.locator("table").is_visible()
 
 
 def test_dark_and_light(opened: Any) -> None:
@@ -121,6 +136,8 @@ def test_dark_and_light(opened: Any) -> None:
     opened.reload()
     opened.wait_for_selector("body[data-ready=true]")
     assert background() != light, "the choice is kept"
+    opened.click("#theme")
+    assert background() == light
 
 
 CUT = """() => [...document.querySelectorAll('h1, p, .tiles div, .chip, .plot, .drawing, .drawing svg')]
@@ -134,25 +151,56 @@ CUT = """() => [...document.querySelectorAll('h1, p, .tiles div, .chip, .plot, .
 """What lies outside the window, or a text of a picture outside the picture."""
 
 
-@pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("which", ["report", "tuned_page", "plan_page"])
-def test_nothing_is_cut_or_faint_at_any_size(
-    browser: Any, request: Any, tmp_path: Path, which: str, width: int
+def test_nothing_is_cut_or_faint_at_any_size_nor_on_paper(
+    browser: Any, request: Any, tmp_path: Path, which: str
 ) -> None:
-    page = new_page(browser, viewport={"width": width, "height": 844}, color_scheme="light")
+    """On a phone, then in a window that is drawn wider (other tests open it in one), then printed.
+
+    Dark by then, by the system's choice and by the reader's.
+    """
+    page = new_page(browser, viewport=PHONE, color_scheme="light")
     complaints: list[str] = []
     page.on("console", lambda m: complaints.append(m.text) if m.type != "log" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(request.getfixturevalue(which).as_uri())
     page.wait_for_selector("body[data-ready=true]")
-    for scheme in schemes(page):
-        shot = kept(tmp_path, f"{which}-{width}-{scheme}.png")
-        page.screenshot(path=str(shot), full_page=True)
-        assert shot.stat().st_size > 20_000
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(CUT) == []
+    for width in (PHONE["width"], 1400):
+        page.set_viewport_size({"width": width, "height": 844})
+        for scheme in schemes(page):
+            shot = kept(tmp_path, f"{which}-{width}-{scheme}.png")
+            page.screenshot(path=str(shot), full_page=True)
+            assert shot.stat().st_size > 20_000
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(CUT) == []
+    check_print(page, kept(tmp_path, f"{which}-system.pdf"))
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    check_print(page, kept(tmp_path, f"{which}-dark.pdf"))
     page.close()
     assert complaints == []
+
+
+def check_print(page: Any, printed: Path) -> None:
+    """A dark page is printed black on white, and nothing is hidden or beyond the edge of the paper."""
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.set_viewport_size({"width": 688, "height": 900})
+    colours = page.evaluate(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    )
+    assert colours == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
+    cut = page.evaluate(
+        "[...document.querySelectorAll('.plot svg.main-svg, .drawing svg, .scroll table')]"
+        ".filter(e => e.getBoundingClientRect().right > 689).map(e => e.className)"
+    )
+    assert cut == []
+    hidden = page.evaluate(
+        "[...document.querySelectorAll('.scroll')].filter(e => getComputedStyle(e).overflowX"
+        " !== 'visible').length"
+    )
+    assert hidden == 0
+    page.pdf(path=str(printed))
+    assert printed.read_bytes().startswith(b"%PDF")
 
 
 def test_every_switch_of_a_plan_page_works(browser: Any, plan_page: Path) -> None:
@@ -189,53 +237,16 @@ def test_every_switch_of_a_plan_page_works(browser: Any, plan_page: Path) -> Non
     assert complaints == []
 
 
-def test_a_table_wider_than_a_phone_keeps_its_first_column(browser: Any, report: Path) -> None:
-    page = new_page(browser, viewport={"width": 390, "height": 844})
-    page.goto(report.as_uri())
-    page.wait_for_selector("body[data-ready=true]")
-    left = page.evaluate(
+def test_a_table_wider_than_a_phone_keeps_its_first_column(opened: Any) -> None:
+    opened.set_viewport_size(PHONE)
+    left = opened.evaluate(
         "() => { const box = document.querySelector('#run-1 .scroll:has(> .data)');"
         "box.scrollLeft = 200;"
         "return [box.scrollLeft, box.querySelector('td').getBoundingClientRect().left"
         " - box.getBoundingClientRect().left]; }"
     )
-    page.close()
+    opened.set_viewport_size(DESKTOP)
     assert left == [200, 0]
-
-
-@pytest.mark.parametrize(
-    "which, theme",
-    [("report", None), ("tuned_page", None), ("tuned_page", "dark"), ("plan_page", None)],
-)
-def test_a_dark_page_is_printed_on_white_and_whole(
-    browser: Any, request: Any, tmp_path: Path, which: str, theme: str | None
-) -> None:
-    page = new_page(browser, viewport={"width": 1400, "height": 900}, color_scheme="dark")
-    page.goto(request.getfixturevalue(which).as_uri())
-    page.wait_for_selector("body[data-ready=true]")
-    if theme:
-        page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
-    page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.set_viewport_size({"width": 688, "height": 900})
-    colours = page.evaluate(
-        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
-    )
-    assert colours == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
-    cut = page.evaluate(
-        "[...document.querySelectorAll('.plot svg.main-svg, .drawing svg, .scroll table')]"
-        ".filter(e => e.getBoundingClientRect().right > 689).map(e => e.className)"
-    )
-    assert cut == []
-    hidden = page.evaluate(
-        "[...document.querySelectorAll('.scroll')].filter(e => getComputedStyle(e).overflowX"
-        " !== 'visible').length"
-    )
-    assert hidden == 0
-    printed = kept(tmp_path, f"{which}-{theme or 'system'}.pdf")
-    page.pdf(path=str(printed))
-    page.close()
-    assert printed.read_bytes().startswith(b"%PDF")
 
 
 def test_a_tuned_page_opens_with_its_answer(browser: Any, tuned_page: Path) -> None:
