@@ -8,8 +8,7 @@ import pytest
 from sojourn.errors import InvalidFile
 from sojourn.figure import Figure, Series, View
 from sojourn.palette import inks
-from sojourn.report import Report
-from sojourn.report.matplotlib_figure import MANY
+from sojourn.report import Report, matplotlib_figure
 from sojourn.report.page import chips
 from sojourn.report.sections import Section
 from sojourn.reproduce.pages import collect, report_of
@@ -84,15 +83,19 @@ def test_stills_stand_beside_the_page(run_folder: Path, tmp_path: Path) -> None:
     assert "Test accuracy at the end" in svg
 
 
-def test_many_stills_are_the_same_whoever_draws_them(tmp_path: Path) -> None:
+def test_many_stills_are_the_same_whoever_draws_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = 6
+    monkeypatch.setattr(matplotlib_figure, "MANY", many)
     view = View("x", "y", (Series("uniform", [0, 1], [0, 1]),))
-    figures = tuple(Figure(f"f-{k}", "F", "A line.", (view,)) for k in range(MANY))
+    figures = tuple(Figure(f"f-{k}", "F", "A line.", (view,)) for k in range(many))
     report = Report("Many", (Section("a", "A", figures=figures),))
     said: list[str] = []
     report.write(tmp_path / "many.html", jobs=2, say=said.append)
-    assert said == [f"drawing {MANY} pictures, as PNG and as SVG ..."]
-    assert len(list((tmp_path / "many-figures").iterdir())) == 2 * MANY
-    some = (figures[0], figures[MANY // 2], figures[-1])
+    assert said == [f"drawing {many} pictures, as PNG and as SVG ..."]
+    assert len(list((tmp_path / "many-figures").iterdir())) == 2 * many
+    some = (figures[0], figures[many // 2], figures[-1])
     Report("Some", (Section("a", "A", figures=some),)).write(tmp_path / "alone.html")
     alone = sorted((tmp_path / "alone-figures").iterdir())
     assert len(alone) == 2 * len(some)
