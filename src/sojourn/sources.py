@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -165,6 +166,7 @@ def _imports(text: str, package: list[str]) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" if base else alias.name for alias in node.names)
 
 
+@lru_cache(maxsize=256)
 def _parsed(text: str) -> ast.Module:
     try:
         return ast.parse(text)
@@ -172,6 +174,7 @@ def _parsed(text: str) -> ast.Module:
         return ast.Module([], [])
 
 
+@lru_cache(maxsize=256)
 def _code(text: str) -> str:
     said = ast.dump(_parsed(text)) if _parsed(text).body else text
     return hashlib.sha256(said.encode()).hexdigest()[:16]

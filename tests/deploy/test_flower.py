@@ -93,12 +93,12 @@ def session(tmp_path_factory: pytest.TempPathFactory, warm: dict[str, str]) -> I
 def test_a_real_run_is_the_closed_network_of_the_theory(
     session: Session, tmp_path: Path, say: Say
 ) -> None:
-    updates = 30
+    updates = 24
     session.submit(tmp_path, updates, **{"evaluate-every": 10}, **NO_DEADLINE)
     session.wait_for(tmp_path, 8)
     under_way = on_terminal(status_of(tmp_path))
     session.wait_until_finished(tmp_path)
-    assert re.search(r"running, \d+/30 updates in \d+ s, .*about \d+ s left", under_way)
+    assert re.search(r"running, \d+/24 updates in \d+ s, .*about \d+ s left", under_way)
     assert "━" in under_way and "client 2" in under_way
     assert " left" not in on_terminal(status_of(tmp_path))
     check_accounts(tmp_path, CONCURRENCY)
@@ -161,9 +161,9 @@ def virtual_accuracies(seconds: list[float], updates: int) -> list[float]:
     ]
 
 
-SHORT_TASK = 4.0
-"""Seconds. Up to here a deadline is at most 37 s, and Flower misses a node no earlier: 60 s after its
-last heartbeat, which are at most 22.5 s apart."""
+LONGEST_DEADLINE = 20.0
+"""Seconds. Flower misses a node no earlier than 37 s after its death: 60 s after its last heartbeat,
+which are at most 22.5 s apart."""
 REFUSALS = ("not finite", "shape is (17,)", "above the largest allowed", "names task", "float16")
 """What is said of each kind of reply that the hostile client sends."""
 
@@ -171,28 +171,26 @@ REFUSALS = ("not finite", "shape is (17,)", "above the largest allowed", "names 
 def test_a_killed_and_a_hostile_client(session: Session, tmp_path: Path, say: Say) -> None:
     """Client 1 is killed and comes back; client 3 sends nothing that may be used.
 
-    It sends NaN, a wrong shape, 1e30, an answer that names another task, and half precision. The
-    death is noticed by the deadline where tasks are short; on a busy machine Flower may be first.
+    It sends NaN, a wrong shape, 1e30, an answer that names another task, and half precision.
     """
 
     def refused(why: str) -> bool:
         events = (tmp_path / "events.log").read_text().splitlines()
         return any(why in line and "client 3" in line for line in events)
 
-    options = {"patience": 5, "shortest-deadline": 8.0}
+    options = {"patience": 5, "shortest-deadline": 8.0, "longest-deadline": LONGEST_DEADLINE}
     number = session.submit(tmp_path, 200, clients=4, **options)
     session.wait_for(tmp_path, 5)
     session.wait_while(tmp_path, lambda status: not is_at_work(status["clients"][1]))
     session.flower.processes.kill("client-1")
-    last = status_of(tmp_path)
-    killed, usual = last["elapsed"], last["clients"][1]["seconds"]
+    killed = status_of(tmp_path)["elapsed"]
     session.wait_while(tmp_path, lambda status: status["clients"][1]["status"] == "alive")
     noticed, how, said = next(
         event
         for event in events_of(tmp_path)
         if event[0] > killed and event[1] in ("overdue", "left") and "client 1:" in event[2]
     )
-    assert how == "overdue" or usual > SHORT_TASK, said
+    assert how == "overdue", said
     known = [client["used"] for client in status_of(tmp_path)["clients"]]
     session.wait_while(
         tmp_path, lambda status: any(status["clients"][i]["used"] == known[i] for i in (0, 2))

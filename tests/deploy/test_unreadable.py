@@ -44,7 +44,7 @@ class BrokenPulls(FakeGrid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         pulled = list(super().pull_messages(message_ids))
-        training = [m for m in pulled if m.has_content() and "update" in m.content.array_records]
+        training = [m for m in pulled if m.has_content() and "task" in m.content.config_records]
         if any(m.metadata.src_node_id == self.culprit for m in training):
             raise self.error("Unexpected set of `children`")
         return pulled
@@ -54,12 +54,16 @@ def array_of(data: bytes) -> Array:
     return Array(dtype="float32", shape=(9,), stype="numpy.ndarray", data=data)
 
 
-def reply_with(data: bytes) -> Any:
+def reply_with(data: bytes, *, inline: bool = False) -> Any:
+    said = {"number": 1, "loss": 0.5}
+
     class Given:
         content = RecordDict(
-            {
+            {"task": ConfigRecord({**said, "update": data})}
+            if inline
+            else {
                 "update": ArrayRecord({"update": array_of(data)}),
-                "task": ConfigRecord({"number": 1, "loss": 0.5}),
+                "task": ConfigRecord(said),
             }
         )
 
@@ -87,6 +91,7 @@ def test_a_reply_whose_content_raises_is_refused() -> None:
     assert read_who(broken, 3) is None
 
 
+@pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize(
     "data",
     [
@@ -99,10 +104,12 @@ def test_a_reply_whose_content_raises_is_refused() -> None:
         b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 4000,
     ],
 )
-def test_bytes_that_are_no_update_are_refused_without_being_unfolded(data: bytes) -> None:
+def test_bytes_that_are_no_update_are_refused_without_being_unfolded(
+    data: bytes, inline: bool
+) -> None:
     tracemalloc.start()
     try:
-        reply = read_reply(reply_with(data), MODEL)
+        reply = read_reply(reply_with(data, inline=inline), MODEL)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -111,8 +118,9 @@ def test_bytes_that_are_no_update_are_refused_without_being_unfolded(data: bytes
     assert most < 1_000_000
 
 
-def test_a_reply_of_the_wrong_size_is_not_unfolded() -> None:
-    reply = read_reply(reply_with(header((9,)) + bytes(10_000)), MODEL)
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_reply_of_the_wrong_size_is_not_unfolded(inline: bool) -> None:
+    reply = read_reply(reply_with(header((9,)) + bytes(10_000), inline=inline), MODEL)
     assert reply.reason == "it has 10128 bytes where at most 4132 are allowed"
 
 
@@ -189,7 +197,7 @@ class AnnouncedOnly(FakeGrid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         pulled = list(super().pull_messages(name for name in message_ids if name in self.pending))
-        training = [m for m in pulled if m.has_content() and "update" in m.content.array_records]
+        training = [m for m in pulled if m.has_content() and "task" in m.content.config_records]
         if any(m.metadata.src_node_id == self.culprit for m in training):
             self.ended.wait()
         return pulled
