@@ -7,6 +7,7 @@ would have there, and saves the seconds that imports take.
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -161,6 +162,7 @@ def serve() -> None:
     compile_one_at_a_time()
     load_kernels()
     assert threading.active_count() == 1
+    gc.freeze()  # what forks share is not looked at, and so not copied, by their collectors
     with os.fdopen(0, "rb", buffering=0) as orders:
         for line in iter(orders.readline, b""):
             kind, *order = json.loads(line)

@@ -1,6 +1,7 @@
 """Settings shared by all tests."""
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ settings.register_profile("sojourn", deadline=None, max_examples=60, derandomize
 settings.load_profile("sojourn")
 
 compile_one_at_a_time()
+gc.disable()  # while modules are imported and tests are collected: all of it stays
 
 # Started in the background, a shell's children ignore Ctrl-C; the commands under test must not.
 with contextlib.suppress(ValueError):
@@ -41,6 +43,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mypy comes last: beside the tests it checks the package, and what it found is used again."""
     items.sort(key=lambda item: "test_typing" in item.nodeid)
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, but not sought in what was imported."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ environment and output; a fork ends when the program that asked for it does, how
 import array
 import atexit
 import contextlib
+import gc
 import importlib
 import importlib.metadata
 import json
@@ -82,6 +83,7 @@ def serve(address: str) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     assert threading.active_count() == 1
+    gc.freeze()  # what forks share is not looked at, and so not copied, by their collectors
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody need wait for those who ended
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("\0" + address)  # without a file, whose path might be too long
