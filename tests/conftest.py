@@ -41,8 +41,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mypy comes last: beside the tests it checks the package, and what it found is used again."""
-    items.sort(key=lambda item: "test_typing" in item.nodeid)
+    """Who works in several processes comes first, so that one test uses those of another.
+
+    Mypy comes last: beside the tests it checks the package, and what it found is used again.
+    """
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("processes") is None,
+            "test_typing" in item.nodeid,
+        )
+    )
 
 
 def pytest_collection_finish() -> None:

@@ -113,8 +113,7 @@ def attacked(problem: str, name: str, hostile: int, policy: str, seeds: range) -
     return float(np.mean(found))
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(("name", "policy"), EVERY_ATTACK)
 def test_attacks_on_the_quadratic_stay_within_a_tenth(name: str, policy: str) -> None:
     """Of the final distance itself."""
     distance = attacked("quadratic", name, 2, policy, FEW)

@@ -211,7 +211,7 @@ class World(RuleBasedStateMachine):
             assert abs(total - 1.0) < 1e-12
 
 
-World.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+World.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
 TestWorld = World.TestCase
 
 

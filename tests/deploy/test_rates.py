@@ -130,13 +130,13 @@ def test_deadlines_follow_the_law_that_is_seen() -> None:
 def test_deadlines_seldom_strike_a_working_client() -> None:
     """The law asks for one false alarm in 10,000 tasks; estimated from few, it may be ten."""
     alarms = 0
-    for seed in range(5):
+    for seed in range(3):
         world = VirtualClients(dispatcher(), list(SECONDS), seed=seed, ticks=POLL_SECONDS)
         world.begin()
         for _ in range(2_000):
             world.step()
         alarms += sum(event.kind == "overdue" for event in world.events)
-    assert alarms <= 10
+    assert alarms <= 6
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 10, 100])

@@ -125,6 +125,7 @@ def test_policy_and_law_drive_the_simulator(work):
     assert again.scenario == schedule.scenario
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(2 * PATIENCE)
 def test_killed_resumed_in_processes_and_run_again_from_its_folder(commands, work):
     elsewhere = work.parent / "elsewhere"
@@ -148,10 +149,8 @@ def test_killed_resumed_in_processes_and_run_again_from_its_folder(commands, wor
     assert kept == {path.name for path in EXAMPLES}
     for example in work.glob("*.py"):
         example.unlink()
-    done = commands.run(
-        elsewhere, "train", "killed/experiment.toml", "--out", "third", "--jobs", "2"
-    )
-    assert done.code == 0, done.error
+    kept = Experiment.read(elsewhere / "killed" / "experiment.toml")
+    run_experiment(kept, elsewhere / "third", LocalEngine(jobs=2))
     assert (elsewhere / "third" / "history.jsonl").read_bytes() == whole
 
 

@@ -58,7 +58,7 @@ def test_throughput_is_near_that_of_simulation(law: Law) -> None:
         assert not found.is_exact
         total = float(network.fleet.counts @ found.relative_delay)
         assert total == pytest.approx(network.concurrency - 1)
-        seen = simulated(network, law, seed, runs, 300_000)
+        seen = simulated(network, law, seed, runs, 200_000)
         off = abs(found.throughput / float(seen.mean) - 1.0)
         errors.append(off)
         of_the_exact.append(abs(analyze(network).throughput / float(seen.mean) - 1.0))

@@ -181,6 +181,7 @@ def test_cells_share_one_pool(runner: CellRunner) -> None:
     ]
 
 
+@pytest.mark.processes
 def test_several_processes_find_what_one_finds(runner: CellRunner, tmp_path: Path) -> None:
     cell = TrainingCell("digits", "homogeneous", "rounds")
     alone = ran(runner, cell)

@@ -55,7 +55,7 @@ def test_the_plain_loop_and_the_kernel_give_the_same_schedule(fleet: Fleet, law:
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_rates_and_noise_are_what_theory_says_for_every_law(fleet: Fleet, law: Law) -> None:
     """Long runs, cut into 20 pieces whose spread gives the standard errors."""
-    pieces, total = 20, 400_000
+    pieces, total = 20, 200_000
     for tasks in (1, 3, fleet.size - 1, fleet.size, fleet.size + 5):
         network = network_of(fleet, tasks)
         schedule = simulate(network, rounds=total, law=law, policy="never-queue", seed=tasks)

@@ -118,7 +118,7 @@ def test_stationary_draw_follows_the_product_form(counts: list[int]) -> None:
     weights = np.array([np.prod(loads ** np.array(x)) for x in space])
     index = {tuple(x): j for j, x in enumerate(space)}
     random = np.random.default_rng(3)
-    draws = 5_000
+    draws = 2_500
     seen = np.zeros(len(space))
     for _ in range(draws):
         seen[index[tuple(stationary_state(net, random).tolist())]] += 1

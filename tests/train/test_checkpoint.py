@@ -31,7 +31,7 @@ from sojourn.train.replay.state import ReplayState, Version
 from tests.train.small import CLASSES, perceptron, small_problem, small_schedule
 
 ROOT = Path(__file__).parents[2]
-ROUNDS, BROKEN_OFF = 160, 50
+ROUNDS, BROKEN_OFF = 100, 40
 
 
 class Interrupted(Exception):

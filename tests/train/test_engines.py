@@ -52,6 +52,7 @@ class Recorded:
         self.phases[self.current][1] += amount
 
 
+@pytest.mark.processes
 def test_processes_give_the_same_histories_as_one(tmp_path):
     experiment = small(tmp_path)
     alone, together = Recorded(), Recorded()
@@ -63,6 +64,7 @@ def test_processes_give_the_same_histories_as_one(tmp_path):
     assert together.phases["runs"] == pytest.approx([400, 400])
 
 
+@pytest.mark.processes
 def test_progress_of_other_processes_is_heard_while_they_run(tmp_path, monkeypatch):
     monkeypatch.setattr("sojourn.train.experiment.engines.SECONDS_BETWEEN_LOOKS", 0.01)
     heard = []

@@ -348,6 +348,7 @@ def test_pilots_on_the_test_set_of_an_earlier_version_are_not_taken_up(tmp_path)
     assert max(float(run.history.test_loss[0]) for run in runs) < 9
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(2 * PATIENCE)
 def test_pilots_are_the_same_in_one_process_in_two_and_on_dask(commands, tmp_path):
     experiment = made(tmp_path, **TRIED)
