@@ -247,7 +247,7 @@ def test_one_deviation_is_told_within_twelve_pairs_in_four_of_five_trials(
 
 
 @pytest.mark.parametrize("looks", LOOKS)
-@pytest.mark.parametrize("off", [1, 4])
+@pytest.mark.parametrize("off", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_what_just_leaves_the_margin_is_told_in_at_most_five_percent_of_trials(
     looks: tuple[int, ...], off: int
 ) -> None:

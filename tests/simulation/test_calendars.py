@@ -126,7 +126,7 @@ def test_the_approximation_is_near_the_simulation() -> None:
         assert not theory.is_exact
         fleet = network.fleet
         assert fleet.counts @ theory.relative_delay == pytest.approx(network.concurrency - 1)
-        simulated = simulate(network, rounds=100_000, seed=1).throughput(warm_up=5000)
+        simulated = simulate(network, rounds=60_000, seed=1).throughput(warm_up=5000)
         errors.append(abs(theory.throughput / simulated - 1.0))
         of_the_product_form.append(abs(occupancy(network).throughput / simulated - 1.0))
     assert np.mean(errors) < 0.015 and max(errors) < 0.07, np.round(errors, 3)

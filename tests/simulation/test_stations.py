@@ -115,7 +115,7 @@ def test_stationary_start_is_stationary() -> None:
     for m in (1, 6, 40):
         network = Network(FLEET, square_root_routing(FLEET), m, server_rate=1.5)
         theory = analyze(network)
-        draws = [stationary_whereabouts(network, random) for _ in range(2000)]
+        draws = [stationary_whereabouts(network, random) for _ in range(1000)]
         firsts = np.cumsum(FLEET.counts) - FLEET.counts
         for drawn, expected in (
             ([d.served for d in draws], theory.mean_tasks_full),

@@ -55,7 +55,7 @@ def quadratic_problem():
     return Problem(Point(), sets, sets[0], half_square, batch_size=2)
 
 
-def long_run_means(rule, *, replicates=20):
+def long_run_means(rule, *, replicates=12):
     """The mean of the weights near the end of each replicate."""
     problem = quadratic_problem()
     network = Network(Fleet([1.0, 2.0, 3.0, 4.0]), ROUTING, 5)
