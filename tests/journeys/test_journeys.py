@@ -26,7 +26,7 @@ JOURNEYS = {
 
 def write(folder, task, rate, *, seeds, strategies, targets):
     text = (
-        'fleet = "three-clusters"\ntime = 200\nconcurrency = 30\nkeep-weights = true\n'
+        'fleet = "three-clusters"\ntime = 100\nconcurrency = 30\nkeep-weights = true\n'
         "batched = false\nthreads = 1\n"
         f'problem = "{task}:problem"\nlearning-rate = {rate}\nseeds = {seeds}\n'
         f"strategies = {json.dumps(strategies)}\ntargets = {targets}\n"
@@ -70,9 +70,9 @@ def test_a_journey(task, sojourn, tmp_path):
     for run in histories:
         first = float(run.values(run.measure)[0])
         assert run.measure.name == judged_by
-        assert run.time[-1] == 200.0
+        assert run.time[-1] == 100.0
         assert run.measure.reaches(run.final, first)
-        assert run.time_to(target) < 200.0
+        assert run.time_to(target) < 100.0
     assert {run.test_loss[0] for run in histories if run.strategy == "uniform"} == {
         run.test_loss[0] for run in histories if run.strategy == "square-root"
     }

@@ -14,7 +14,7 @@ import pytest
 from sojourn.live.explorer import Explorer
 from sojourn.live.server import TOKEN_HEADER, LocalServer
 from sojourn.network import built_in_fleet
-from tests.tuning.test_tune import EXPERIMENT, PROBLEM
+from tests.tuning.test_tune import write_inputs
 
 Ask = Callable[..., tuple[int, Any]]
 
@@ -63,12 +63,6 @@ def ask(server: LocalServer) -> Ask:
 
 def write_race(folder: Path) -> Path:
     """An experiment of two strategies at two learning rates, small enough to be raced in a test."""
-    (folder / "blobs.py").write_text(PROBLEM)
-    (folder / "fleet.csv").write_text("service_rate,count\n0.1,3\n1,3\n")
-    (folder / "own.toml").write_text(
-        EXPERIMENT
-        + 'learning-rate = [0.05, 0.2]\n[[strategy]]\nname = "busy"\nrule = "async-sgd"\n'
-        + 'policy = "never-queue"\n[[strategy]]\nname = "routed"\nrouting = "uniform"\n'
-    )
+    write_inputs(folder)
     sys.modules.pop("blobs", None)
     return folder / "own.toml"

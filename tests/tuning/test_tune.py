@@ -51,21 +51,41 @@ fleet = "fleet.csv"
 problem = "blobs:make"
 time = 30
 """
+OWN = """
+learning-rate = [0.05, 0.2]
+[[strategy]]
+name = "busy"
+rule = "async-sgd"
+policy = "never-queue"
+[[strategy]]
+name = "routed"
+routing = "uniform"
+"""
 
 
 def write_inputs(folder):
     (folder / "blobs.py").write_text(PROBLEM)
     (folder / "fleet.csv").write_text("service_rate,count\n0.1,3\n1,3\n")
     (folder / "blobs.toml").write_text(EXPERIMENT)
+    (folder / "own.toml").write_text(EXPERIMENT + OWN)
+
+
+def tuned_in(folder, experiment):
+    """A tuning in a folder ``whole``, which several tests look at or copy."""
+    write_inputs(folder)
+    with contextlib.chdir(folder):
+        return dataclasses.replace(tune(experiment, "whole"), folder=folder / "whole")
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
-    """One tuning in a folder ``whole``, which several tests look at or copy."""
-    folder = tmp_path_factory.mktemp("tuned")
-    write_inputs(folder)
-    with contextlib.chdir(folder):
-        return dataclasses.replace(tune("blobs.toml", "whole"), folder=folder / "whole")
+    return tuned_in(tmp_path_factory.mktemp("tuned"), "blobs.toml")
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Of two strategies at two learning rates."""
+    return tuned_in(tmp_path_factory.mktemp("few"), "own.toml")
 
 
 @pytest.fixture
@@ -103,13 +123,14 @@ def test_same_seed_same_answer_and_a_plan_that_can_be_trained(folder, tuned):
     assert again.learning_rates == (plan.learning_rate,)
 
 
-def test_the_race_does_not_read_the_test_set(folder, tuned):
+def test_the_race_does_not_read_the_test_set(folder, few):
     """With every test label wrong the race is the same to the last digit; only scores differ."""
-    (folder / "down.toml").write_text(EXPERIMENT.replace("blobs:make", "blobs:upside_down"))
+    text = EXPERIMENT.replace("blobs:make", "blobs:upside_down")
+    (folder / "down.toml").write_text(text + OWN)
     tune("down.toml", "down")
-    up, down = (json.loads((out / "race.json").read_text()) for out in (tuned.folder, Path("down")))
+    up, down = (json.loads((out / "race.json").read_text()) for out in (few.folder, Path("down")))
     assert up["rungs"] == down["rungs"]
-    assert answer(tuned.folder)["confirmed"] != answer("down")["confirmed"]
+    assert answer(few.folder)["confirmed"] != answer("down")["confirmed"]
 
 
 def test_pilots_weigh_clients_as_the_experiment_says(folder):
@@ -150,7 +171,7 @@ def test_killed_at_random_moments_and_resumed_it_gives_the_same_answer(commands,
     assert answer("killed") == answer(tuned.folder)
 
 
-def test_killed_while_a_rung_is_kept_it_counts_its_gradients_once(folder, tuned, monkeypatch):
+def test_killed_while_a_rung_is_kept_it_counts_its_gradients_once(folder, few, monkeypatch):
     """Pilots are on disk, the race is not yet: it goes on from the rung before."""
     real = heats.replacing
 
@@ -161,9 +182,9 @@ def test_killed_while_a_rung_is_kept_it_counts_its_gradients_once(folder, tuned,
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(heats, "replacing", cut_short)
-        tune("blobs.toml", "cut")
-    tune("blobs.toml", "cut")
-    assert answer("cut") == answer(tuned.folder)
+        tune("own.toml", "cut")
+    tune("own.toml", "cut")
+    assert answer("cut") == answer(few.folder)
 
 
 def test_a_finished_rung_is_not_run_again(folder, tuned, monkeypatch):
@@ -174,30 +195,16 @@ def test_a_finished_rung_is_not_run_again(folder, tuned, monkeypatch):
     assert ran == []
 
 
-OWN = """
-learning-rate = [0.05, 0.2]
-[[strategy]]
-name = "busy"
-rule = "async-sgd"
-policy = "never-queue"
-[[strategy]]
-name = "routed"
-routing = "uniform"
-"""
-
-
 def test_candidates_of_ones_own(folder):
-    (folder / "own.toml").write_text(EXPERIMENT + OWN)
     found = tune("own.toml", "own")
     assert {row.name for row in found.table} == {"busy", "routed"}
     assert set(found.setting.rates.values()) == {(0.05, 0.2)}
 
 
 def test_by_time_to_a_target(folder):
-    found = tune("blobs.toml", "target", target=0.8)
+    found = tune("own.toml", "target", target=0.8)
     assert "reaches 80 % in" in found.sentence
     assert found.setting.criterion.kind == "target"
-    (folder / "own.toml").write_text(EXPERIMENT + OWN)
     nobody = tune("own.toml", "never", target=1.0, time=5)
     assert "nobody reached" in nobody.sentence or "reaches 100 %" in nobody.sentence
 
