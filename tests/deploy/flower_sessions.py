@@ -36,7 +36,8 @@ class Session:
     """A LocalFlower with some clients, and runs of the digits app on it.
 
     ``configs`` is what the nodes of some clients are told, which ``client_app`` understands;
-    ``environment`` is what Flower's processes find besides.
+    ``environment`` is what Flower's processes find besides. With ``lasting`` the SuperLink keeps what
+    it knows on disk, which takes it twice the time.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class Session:
         configs: dict[int, str] | None = None,
         client_app: str = "hostile_client_app",
         environment: dict[str, str] | None = None,
+        *,
+        lasting: bool = False,
     ) -> None:
         self.folder, self.pauses, self.configs = folder, pauses, configs or {}
         self.app = make_app(folder / "app", client_app)
         self.flower = LocalFlower(folder / "logs", environment=environment)
-        self.database = folder / "flower.sqlite"
+        self.kept = ("--database", str(folder / "flower.sqlite")) if lasting else ()
 
     def __enter__(self) -> "Session":
         try:
@@ -66,7 +69,7 @@ class Session:
         self.flower.stop()
 
     def start_superlink(self) -> None:
-        self.flower.start_superlink(("--insecure", "--database", str(self.database)))
+        self.flower.start_superlink(("--insecure", *self.kept))
 
     def start_client(self, client: int) -> None:
         config = self.configs.get(client, "")

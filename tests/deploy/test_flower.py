@@ -218,33 +218,44 @@ def is_at_work(client: dict[str, Any]) -> bool:
     return client["status"] == "alive" and client["waiting"] >= 2 and client["seconds"] is not None
 
 
-def test_a_killed_server_and_a_killed_superlink_lose_nothing(
-    session: Session, tmp_path: Path, say: Say
-) -> None:
-    options = {"checkpoint-seconds": 1.0, "evaluate-every": 5, **NO_DEADLINE}
-    session.submit(tmp_path, 9, **options)
+KEPT_OFTEN = {"checkpoint-seconds": 1.0, "evaluate-every": 5, **NO_DEADLINE}
+
+
+def test_a_killed_server_loses_nothing(session: Session, tmp_path: Path, say: Say) -> None:
+    session.submit(tmp_path, 9, **KEPT_OFTEN)
     session.wait_while(tmp_path, lambda status: not kept_tasks(tmp_path))
     session.kill_server()
-    first = kept_tasks(tmp_path)
+    kept = kept_tasks(tmp_path)
+    session.submit(tmp_path, 9, resume=True, **KEPT_OFTEN)
+    check_nothing_is_lost(session, tmp_path, kept)
+    say(f"{len(kept)} updates kept of a killed server; 9 in all")
 
-    session.submit(tmp_path, 9, resume=True, **options)
-    session.wait_while(tmp_path, lambda status: len(kept_tasks(tmp_path)) == len(first))
-    session.flower.processes.kill("superlink")
-    second = kept_tasks(tmp_path)
 
-    session.start_superlink()
-    session.submit(tmp_path, 9, resume=True, **options)
-    session.wait_until_finished(tmp_path)
-    check_accounts(tmp_path, CONCURRENCY)
-    tasks = tasks_of(tmp_path)
+@pytest.mark.slow
+def test_a_killed_superlink_loses_nothing(tmp_path: Path, warm: dict[str, str], say: Say) -> None:
+    run, pauses = tmp_path / "run", [0.0, 0.5, 1.5]
+    with Session(tmp_path / "flower", pauses, environment=warm, lasting=True) as session:
+        session.submit(run, 9, **KEPT_OFTEN)
+        session.wait_while(run, lambda status: not kept_tasks(run))
+        session.flower.processes.kill("superlink")
+        kept = kept_tasks(run)
+        session.start_superlink()
+        session.submit(run, 9, resume=True, **KEPT_OFTEN)
+        check_nothing_is_lost(session, run, kept)
+    say(f"{len(kept)} updates kept of a killed SuperLink; 9 in all")
+
+
+def check_nothing_is_lost(session: Session, run: Path, kept: list[dict[str, Any]]) -> None:
+    """A run of 9 updates that was broken off when those were ``kept`` goes on to its end."""
+    session.wait_until_finished(run)
+    check_accounts(run, CONCURRENCY)
+    tasks = tasks_of(run)
     assert len(tasks) == 9
-    assert 0 < len(first) < len(second)
-    assert tasks[: len(first)] == first
-    assert tasks[: len(second)] == second
+    assert 0 < len(kept) < 9
+    assert tasks[: len(kept)] == kept
     np.testing.assert_allclose(
-        np.load(tmp_path / "weights.npy"), replayed_weights(tmp_path, 3), rtol=1e-3, atol=1e-5
+        np.load(run / "weights.npy"), replayed_weights(run, 3), rtol=1e-3, atol=1e-5
     )
-    say(f"{len(first)} updates kept of a killed server, {len(second)} of a SuperLink; 9 in all")
 
 
 def kept_tasks(run: Path) -> list[dict[str, Any]]:

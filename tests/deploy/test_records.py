@@ -5,6 +5,8 @@ import pytest
 from flwr.app import Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
+from sojourn.deploy.gridserver import in_order_of_sending
+from sojourn.deploy.pulling import Pulled
 from sojourn.deploy.records import (
     INLINE_BYTES,
     Request,
@@ -51,3 +53,14 @@ def test_an_empty_reply_is_refused() -> None:
     reply = read_reply(Message(RecordDict(), reply_to=asked), SMALL)
     assert reply.update is None
     assert "KeyError" in (reply.reason or "")
+
+
+def test_replies_that_come_together_are_taken_in_the_order_of_their_tasks() -> None:
+    """Flower hands them out in any; a client that is quick may have two."""
+    replies = []
+    for name in ("first", "second", "third"):
+        asked = task_message(42, REQUEST, SMALL, ttl=60.0)
+        asked.metadata.__dict__["_message_id"] = name
+        replies.append(Message(RecordDict(), reply_to=asked))
+    pulled = Pulled(("first", "second", "third"), (replies[2], replies[0], replies[1]))
+    assert in_order_of_sending(pulled) == replies

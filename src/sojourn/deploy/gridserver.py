@@ -167,7 +167,7 @@ class GridServer:
                 self.journal.event(Event("late", None, detail), now)
             self._careful_until = now + CAREFUL_SECONDS
         elif pulled.error is None:
-            yield from pulled.messages
+            yield from in_order_of_sending(pulled)
         elif _is_transport(pulled.error):
             raise pulled.error
         elif asked := [name for name in pulled.asked if name in self._outstanding]:
@@ -381,6 +381,14 @@ class GridServer:
         for message_id in taken:
             self._outstanding[message_id] = sent
         return bool(taken)
+
+
+def in_order_of_sending(pulled: Pulled) -> list[Message]:
+    """Replies that were there together; Flower hands them out in any order."""
+    place = {name: number for number, name in enumerate(pulled.asked)}
+    return sorted(
+        pulled.messages, key=lambda reply: place.get(reply.metadata.reply_to_message_id, len(place))
+    )
 
 
 def _is_transport(error: Exception) -> bool:
