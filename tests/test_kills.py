@@ -288,7 +288,7 @@ def check_kills(name: str, folder: Path, kills: int, seed: int) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["train", "pilots", "simulate", "deployed server"])
+@pytest.mark.parametrize("name", ["pilots", "simulate", "deployed server"])
 def test_killed_and_run_again(name: str, tmp_path: Path) -> None:
     check_kills(name, tmp_path, 2, seed=1)
 

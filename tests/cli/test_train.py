@@ -155,7 +155,7 @@ def test_killed_and_resumed_is_the_same_to_the_bit(run, start, tmp_path):
     assert killed.read_bytes() == whole.read_bytes()
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_an_interrupted_run_says_how_to_go_on(start, tmp_path, jobs):
     write(tmp_path, rounds=1000)
     process = start("--out", "out", "--jobs", jobs)

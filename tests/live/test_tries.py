@@ -118,7 +118,9 @@ def command(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     process.stdout.close()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_killed_amid_a_pilot_it_leaves_no_process(
     command: tuple["subprocess.Popen[str]", str], how: signal.Signals
 ) -> None:
