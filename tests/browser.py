@@ -53,6 +53,27 @@ def kept(tmp_path: Path, name: str) -> Path:
     return folder / name
 
 
+AXE = Path(
+    os.environ.get(
+        "SOJOURN_AXE", Path(__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
+    )
+)
+needs_axe = pytest.mark.skipif(
+    not AXE.is_file(), reason="axe-core is not installed: npm install axe-core"
+)
+"""axe-core is not installed with Sojourn: ``$SOJOURN_AXE`` may name ``axe.min.js``."""
+VIOLATIONS = """async () => (await axe.run()).violations
+  .filter(v => v.impact === 'serious' || v.impact === 'critical')
+  .map(v => [v.id, v.nodes.length, v.nodes[0].html.slice(0, 120)])"""
+
+
+def serious_violations(page: Any) -> list[Any]:
+    """What axe-core finds wrong, of serious or critical impact: rule, number of places, the first of them."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))  # not a script tag: live pages forbid those
+    found: list[Any] = page.evaluate(VIOLATIONS)
+    return found
+
+
 READABLE = """() => {
   const channel = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
   const parts = text => text.match(/[\\d.]+/g).map(Number);

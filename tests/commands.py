@@ -31,9 +31,9 @@ IMPORTED = [
     "matplotlib.pyplot",
     "sojourn.cli",
     "sojourn.planning.plan",
-    "sojourn.planpage",
-    "sojourn.reproduce.pages",
-    "sojourn.train.experiment",
+    "sojourn.report.plan",
+    "sojourn.report.runs",
+    "sojourn.training.experiment",
     "sojourn.tuning",
     "torch",
 ]
@@ -158,7 +158,8 @@ def serve() -> None:
     """
     children: set[int] = set()
     for name in IMPORTED:
-        importlib.import_module(name)
+        with contextlib.suppress(ImportError):  # a base installation has no torch
+            importlib.import_module(name)
     compile_one_at_a_time()
     load_kernels()
     assert threading.active_count() == 1

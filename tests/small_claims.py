@@ -8,7 +8,7 @@ import json
 import shutil
 from pathlib import Path
 
-from sojourn.reproduce import claims, settings
+from reproduction import claims, settings
 
 SIZE = """
 model = "linear"
@@ -91,13 +91,13 @@ BUDGET = 6.0
 
 def use_small_claims(folder: Path) -> None:
     """Claims and settings of this process are those of this module from now on."""
-    paper = claims.claims_folder()
+    paper = claims.CLAIMS
     folder.mkdir(exist_ok=True)
     shutil.copy(paper / "4-concurrency.toml", folder)
     (folder / "settings.toml").write_text(SETTINGS)
     for name, text in TRAINING.items():
         (folder / name).write_text(text)
-    claims.claims_folder = settings.claims_folder = lambda: folder  # type: ignore[assignment]
+    claims.CLAIMS = settings.CLAIMS = folder
 
 
 def set_prices(out: Path) -> None:

@@ -1,7 +1,6 @@
 """The kept results of benchmarks/decisions.py are what the documentation shows."""
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,14 +11,18 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "decisions"
 
 
-@pytest.fixture(scope="module")
-def decisions() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("decisions", ROOT / "benchmarks" / "decisions.py")
+def benchmark(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["decisions"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def decisions() -> ModuleType:
+    return benchmark("decisions")
 
 
 def test_the_documentation_shows_what_is_kept(decisions: ModuleType) -> None:
@@ -28,41 +31,32 @@ def test_the_documentation_shows_what_is_kept(decisions: ModuleType) -> None:
         assert table in page
 
 
-def test_there_are_a_dozen_settings(decisions: ModuleType, tmp_path: Path) -> None:
-    kept = {path.stem for path in RESULTS.glob("*.json")}
-    wanted = [set(decisions.settings(tmp_path, data)) for data in decisions.HORIZONS]
-    assert kept == set.union(*wanted)
-    assert len(kept) >= 12
+EARLIER = {f"digits-dirichlet-links-{law}" for law in ("exponential", "deterministic")}
+"""Grids with links of an earlier set of candidates, without local work per client."""
 
 
-README_SETTINGS = {
-    "Dirichlet": "digits-dirichlet-three-clusters-exponential",
-    "two labels each": "digits-labels-three-clusters-exponential",
-    "data go with speed": "digits-by-speed-three-clusters-exponential",
-}
-README_STRATEGIES = {
-    "never-queue, capped weights, adaptive steps": "never-queue, capped, adaptive",
-    "never-queue, half debiased, adaptive steps": "never-queue, half debiased, adaptive",
-    "never-queue (plain asynchronous SGD)": "never-queue",
-    "the paper's routing, constants measured": "the paper's routing",
-}
+def test_saved_results_are_of_settings_that_can_be_run_again(
+    decisions: ModuleType, tmp_path: Path
+) -> None:
+    saved = {path.stem for path in RESULTS.glob("*.json")}
+    wanted = {data: set(decisions.settings(tmp_path, data)) for data in decisions.HORIZONS}
+    assert saved - EARLIER <= set.union(*wanted.values())
+    assert saved >= set.union(*(own for data, own in wanted.items() if data != "small"))
+    assert len(wanted["small"]) == 16
+    linked = [fleet for fleet, _ in decisions.SMALL_FLEETS.values() if fleet.uplink is not None]
+    assert len(linked) == 4
+    assert sum(decisions.SMALL_FLEETS[fleet][0] in linked for _, fleet, _ in decisions.SMALL) == 8
 
 
-def test_the_readme_says_who_is_ahead_as_the_kept_results_do() -> None:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    (start,) = (i for i, line in enumerate(lines) if line.startswith("| test loss, three clusters"))
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[start : start + 10]]
-    heads = rows[0][1:]
-    assert heads == list(README_SETTINGS)
-    kept = {
-        head: json.loads((RESULTS / f"{README_SETTINGS[head]}.json").read_text())["by_strategy"]
-        for head in heads
-    }
-    assert len(rows[2:]) == 8
-    for name, *cells in rows[2:]:
-        for head, cell in zip(heads, cells, strict=True):
-            found = kept[head][README_STRATEGIES.get(name, name)]["loss"]
-            digits = f"{found:.3f}" if found < 1 else f"{found:.2f}"
-            assert cell.strip("*") == digits.removeprefix("0"), f"{name}, {head}"
-            least = min(row["loss"] for row in kept[head].values())
-            assert cell.startswith("**") == (found == least), f"{name}, {head}"
+def test_the_readme_and_the_documentation_show_what_each_factor_is_worth() -> None:
+    factors = benchmark("factors")
+    results = factors.read_results()
+    assert sum(name.startswith("no-links") for name in results) >= 2
+    assert sum(name.startswith("links") for name in results) >= 2
+    assert factors.readme_table(results) in (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "strategies.md").read_text(encoding="utf-8")
+    for table in factors.tables():
+        assert table in page
+    for name, result in results.items():
+        assert result["provenance"]["inputs"]["seeds"] == list(factors.SEEDS), name
+        assert len(result["strategies"]) == 88, name

@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 from sojourn.rules import Arrival
-from sojourn.runfolder import RunFolder
+from sojourn.runs.folder import RunFolder
 from tests.fuzzing.values import EXPERIMENT, FLEET
 from tests.small_claims import set_prices, use_small_claims
 
@@ -65,7 +65,7 @@ def _train() -> None:
 
 
 def _reproduce() -> None:
-    from sojourn.report import matplotlib_figure
+    from sojourn.figures import matplotlib_figure
 
     use_small_claims(Path("claims").absolute())
     set_prices(Path("run"))
@@ -74,7 +74,7 @@ def _reproduce() -> None:
 
 
 def _deployment(**config: Any) -> Any:
-    from tests.deploy.test_gridserver import Deployment
+    from tests.deployment.test_server import Deployment
 
     Path("run").mkdir(exist_ok=True)
     settings = {"updates": UPDATES, "checkpoint-seconds": 0.5, **config}
@@ -211,12 +211,11 @@ class Stage:
 
     def __init__(self, work: Work, folder: Path) -> None:
         import sojourn.cli
-        import sojourn.report.matplotlib_figure
-        import sojourn.reproduce.pages
-        import sojourn.reproduce.run
-        import sojourn.train.experiment.run
+        import sojourn.figures.matplotlib_figure
+        import sojourn.report.runs
+        import sojourn.training.experiment.run
         import sojourn.tuning.tune  # noqa: F401
-        import tests.deploy.test_gridserver  # noqa: F401
+        import tests.deployment.test_server  # noqa: F401
 
         self.work, self.folder = work, folder
         (folder / "fleet.csv").write_text(FLEET)
@@ -251,7 +250,7 @@ class Stage:
 
 
 def check_kills(name: str, folder: Path, kills: int, seed: int) -> None:
-    """Kill it ``kills`` times while it is at work; results are compared on the way.
+    """Kill it ``kills`` times while it runs; results are compared on the way.
 
     How many found something written is said: `simulate` writes when all is computed.
     """

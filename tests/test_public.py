@@ -52,3 +52,38 @@ def test_plain_import_needs_not_even_numpy():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert printed.split() == ["False", "False"]
+
+
+def test_former_names_of_packages_stay_importable():
+    import sojourn.deploy
+    import sojourn.deployment
+    import sojourn.train
+    import sojourn.training
+
+    assert sojourn.train.Problem is sojourn.training.Problem
+    assert sojourn.deploy.Dispatcher is sojourn.deployment.Dispatcher
+    assert set(sojourn.train.__all__) == set(sojourn.training.__all__)
+
+
+BASE = """
+import sys
+for name in ("torch", "jinja2", "plotly", "matplotlib", "sklearn", "pandas", "flwr", "safetensors"):
+    sys.modules[name] = None  # not installed
+from typer.testing import CliRunner
+from sojourn.cli import app
+for words in (
+    "analyze three-clusters --concurrency 30",
+    "plan three-clusters",
+    "simulate three-clusters --concurrency 30 --rounds 2000 --seed 1",
+    "--help",
+):
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 0, (words, done.output, done.exception)
+import sojourn.report.verdict
+"""
+
+
+def test_a_base_installation_analyses_plans_and_simulates() -> None:
+    """Without the extras; a verdict needs none of a page's."""
+    done = subprocess.run([sys.executable, "-c", BASE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

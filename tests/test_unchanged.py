@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import sojourn as sj
-from tests.train.small import small_problem
+from tests.training.small import small_problem
 
 FLEET = sj.Fleet([0.3, 1.0, 4.0], counts=[2, 5, 3], names=["slow", "middle", "fast"])
 OBSERVED = "class,duration\nslow,1\nslow,4\nmiddle,2\nmiddle,2.5\nmiddle,9\nfast,1\n"

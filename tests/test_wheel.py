@@ -80,7 +80,7 @@ def test_simulate(run, tmp_path):
     assert (tmp_path / "schedule" / "schedule.json").exists()
 
 
-@pytest.mark.parametrize("statement", ["sojourn.replay", "sojourn.train.Problem"])
+@pytest.mark.parametrize("statement", ["sojourn.replay", "sojourn.training.Problem"])
 def test_what_needs_torch_names_the_extra(run, statement):
     done = run("python", "-c", f"import sojourn; {statement}")
     assert "MissingExtra" in done.stderr

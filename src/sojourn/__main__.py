@@ -1,6 +1,65 @@
 """``python -m sojourn`` is the ``sojourn`` command."""
 
-from sojourn.cli import main
+import errno
+import sys
+
+LEAST_ADDRESS_SPACE = 512 * 2**20
+"""Bytes of address space that the numerical libraries need; `analyze` takes 470 MB."""
+
+
+def main() -> None:
+    """Run the command; where memory is limited so that libraries cannot be loaded, say so."""
+    _check_limit()
+    try:
+        from sojourn.cli import main as run
+
+        run()  # commands load what they alone need
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+        sys.stderr.write(
+            "error: there is too little memory to load the libraries that this needs, or to start a "
+            "thread: raise the limit (ulimit -v), or close other programs\n"
+        )
+        sys.exit(2)
+
+
+def _check_limit() -> None:
+    """Refuse a limit under which native libraries fail while they load.
+
+    Not all of them check what they allocate: below this limit a process may end by a signal, without
+    an exception that could be turned into a sentence.
+    """
+    try:
+        import resource
+    except ImportError:  # not on Windows, which has no such limit
+        return
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if 0 <= limit < LEAST_ADDRESS_SPACE:
+        sys.stderr.write(
+            f"error: memory is limited to {limit // 2**20} MB of addresses, and the numerical libraries "
+            f"need {LEAST_ADDRESS_SPACE // 2**20} MB: raise the limit (ulimit -v)\n"
+        )
+        sys.exit(2)
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, also where a library says so in its own words."""
+    words = (
+        "cannot allocate memory",
+        "failed to map segment",
+        "cannot apply additional memory",
+        "can't start new thread",
+    )
+    while error is not None:
+        text = str(error).lower()
+        if isinstance(error, MemoryError) or any(word in text for word in words):
+            return True
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
 
 if __name__ == "__main__":
     main()

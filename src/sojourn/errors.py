@@ -62,12 +62,15 @@ EXTRAS = {
     "torch": "train",
     "sklearn": "train",
     "joblib": "train",
+    "safetensors": "train",
     "distributed": "dask",
     "jinja2": "report",
     "markupsafe": "report",
     "matplotlib": "report",
     "plotly": "report",
     "flwr": "deploy",
+    "psutil": "deploy",
+    "prometheus_client": "metrics",
 }
 """Which extra brings a package that may be missing."""
 

@@ -11,7 +11,7 @@ import sojourn as sj
 def test_table(run):
     result = run("analyze", "three-clusters", "--concurrency", "30", "--routing", "balanced")
     assert result.code == 0
-    assert "throughput 5.644 rounds" in result.out
+    assert "5.644 updates per time unit" in result.out
     assert "utilisation" in result.out
 
 
@@ -35,15 +35,15 @@ def test_never_queue_is_at_the_floor(run):
     assert result.code == 0
     words = " ".join(result.out.split())
     assert "30 tasks in flight, never-queue" in words
-    assert "noise rate 1.233, the least of any policy;" in words
-    assert "a task spends 37 units of time with a client" in words
+    assert "noise rate 1.233, the least of any policy that lets tasks finish;" in words
+    assert "a task takes 37 time units" in words
 
 
 def test_it_says_when_clients_count_by_weight(run, tmp_path):
     (tmp_path / "fleet.csv").write_text("service_rate,weight\n1,3\n2,1\n")
     for fleet, said in (("fleet.csv", True), ("three-clusters", False)):
         words = " ".join(run("analyze", fleet, "--concurrency", "2").out.split())
-        assert "with a client, mean over clients" in words
+        assert "time units, mean over clients" in words
         assert (", each by its weight" in words) is said
 
 
@@ -99,7 +99,7 @@ def test_clients_that_come_and_go_are_an_approximation(run, tmp_path):
     )
     asked = ("analyze", "fleet.csv", "--concurrency", "6")
     shown = run(*asked).out
-    assert "An approximation: clients come and go" in shown
+    assert "An approximation: clients are intermittent" in shown
     assert "there" in shown and "0.6667" in shown
     assert json.loads(run(*asked, "--json").out)["exact"] is False
 
@@ -110,3 +110,17 @@ def test_the_law_of_a_fleet_is_taken(run, tmp_path):
     assert found["exact"] is False
     fleet = sj.Fleet([1.0], [4])
     assert found["throughput"] > sj.analyze(sj.Network(fleet, [0.25], 6)).throughput
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("analyze", "twenty", "--concurrency", "5", "--learning-rate", "-1"), "--constants"),
+        (("analyze", "twenty", "--concurrency", "5", "--rounds", "0"), "--constants"),
+        (("plan", "twenty", "--concurrency", "5", "--now", "balanced"), "give --page"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(run, arguments, message):
+    result = run(*arguments)
+    assert result.code == 2
+    assert message in result.error

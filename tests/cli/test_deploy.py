@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sojourn.history import History
+from sojourn.runs.history import History
 from tests.commands import Finished
-from tests.deploy.flower_sessions import flower_processes
+from tests.deployment.flower_sessions import flower_processes
 
 Run = Callable[..., Finished]
 
@@ -33,18 +33,26 @@ def test_init_writes_an_app_that_can_be_read(run: Run, tmp_path: Path) -> None:
 def test_the_template_says_every_setting_and_its_default(tmp_path: Path) -> None:
     from dataclasses import fields
 
-    from sojourn.deploy.initialise import write_app
-    from sojourn.deploy.local import app_config, task_folder
-    from sojourn.deploy.settings import Settings, read_settings
+    from sojourn.deployment.app import app_config, task_folder, write_app
+    from sojourn.deployment.settings import Settings, read_settings
 
     write_app(tmp_path / "app")
     config = app_config(tmp_path / "app")
     settings = read_settings(config, task_folder(tmp_path / "app"))
-    names = {field.name for field in fields(Settings)} - {"network", "rates_known"}
-    made = {"screens", "quarantine"}
-    of = {"screen", "largest_update", "quarantine_refused", "quarantine_agreement"}
+    names = {field.name for field in fields(Settings)} - {
+        "network",
+        "rates_known",
+        "objective",
+        "strategy_text",
+        "rehearsed_of",
+        "listed",
+        "local_epochs",
+    }
+    made = {"guard", "privacy"}
+    of = {"screen", "largest_update", "largest_speed", "quarantine_refused", "quarantine_agreement"}
+    of |= {f"privacy_{name}" for name in ("clip", "noise", "delta", "epsilon")}
     said = {key.replace("-", "_").split(".")[0] for key in config}
-    assert said == (names - made) | of | {"fleet"}
+    assert said == (names - made) | of | {"fleet", "strategy"}
     least = {key: config[key] for key in ("clients", "updates", "concurrency", "learning-rate")}
     bare = read_settings(least, tmp_path)
     for name in names - {"task"}:
@@ -54,13 +62,12 @@ def test_the_template_says_every_setting_and_its_default(tmp_path: Path) -> None
 
 def test_the_template_takes_a_plan_as_it_is(tmp_path: Path) -> None:
     import sojourn as sj
-    from sojourn.deploy.initialise import write_app
-    from sojourn.deploy.local import app_config, task_folder
-    from sojourn.deploy.settings import read_settings
+    from sojourn.deployment.app import app_config, task_folder, write_app
+    from sojourn.deployment.settings import read_settings
 
     write_app(tmp_path / "app")
     path = tmp_path / "app" / "pyproject.toml"
-    path.write_text(path.read_text().replace('plan = ""', 'plan = "plan.toml"'))
+    path.write_text(path.read_text().replace('strategy = ""', 'strategy = "plan.toml"'))
     constants = sj.LearningConstants(2.3, 10.0, 1.0, 1.0)
     plan = sj.plan(sj.Fleet([0.1, 0.5, 1.0]), sj.TimeToAccuracy(constants, 0.5), concurrency=5)
     plan.write(task_folder(tmp_path / "app") / "plan.toml")
@@ -90,7 +97,7 @@ def test_init_keeps_out_of_a_folder_that_is_in_use(run: Run, tmp_path: Path) -> 
         (("updates = 200", "updates = 0"), (), "'updates' must be at least 1; it is 0"),
         (('routing = ""', 'routing = "balanced"'), (), "adapt = true"),
         (('rule = ""', 'rule = "fedavg"'), (), "synchronous"),
-        (('plan = ""', 'plan = "plan.toml"'), (), "plan.toml: cannot be read"),
+        (('strategy = ""', 'strategy = "plan.toml"'), (), "plan.toml: cannot be read"),
         (("", ""), ("--clients", "0"), "'clients' must be at least 1"),
         (("", ""), ("--pause", "1,2"), "it has 2"),
         (("", ""), ("--pause", "soon"), "it is 'soon'"),
@@ -150,14 +157,46 @@ def test_local_runs_stops_on_interruption_and_resumes(
     assert "--resume" in (tmp_path / "said.txt").read_text()
     assert flower_processes(homes) == []
 
-    done = run("deploy", "local", "app", "--clients", "2", "--updates", "3", "--resume")
+    updates = json.loads(status.read_text())["updates"] + 3
+    more = ("--updates", str(updates), "--resume")
+    done = run("deploy", "local", "app", "--clients", "2", *more)
     assert done.code == 0, done.error
     assert flower_processes(homes) == []
     assert not (home / ".flwr").exists()
     deployed, predicted = History.read(tmp_path / "app-run" / "history.jsonl")
     assert (deployed.clock, predicted.clock) == ("real", "virtual")
-    assert deployed.round[-1] == predicted.round[-1] == 3
+    assert deployed.round[-1] == predicted.round[-1] == updates
     summary = json.loads((tmp_path / "app-run" / "summary.json").read_text())
     assert [entry["name"] for entry in summary["strategies"]] == ["deployed", "predicted"]
     shown = run("report", "app-run")
     assert shown.code == 0, shown.error
+
+
+def test_an_app_runs_in_one_process_without_flower(run: Run, tmp_path: Path) -> None:
+    run("deploy", "init", "app")
+    done = run("deploy", "local", "app", "--updates", "60", "--in-process", "--out", "results")
+    assert done.code == 0, done.error
+    assert "Export the model: test accuracy" in done.out
+    assert "60 updates from 3 clients" in done.out
+    assert len((tmp_path / "results" / "tasks.jsonl").read_text().splitlines()) == 60
+    assert not (tmp_path / "results" / "logs").exists()
+
+
+def test_a_rehearsal_says_what_differs_from_the_whole(tmp_path: Path) -> None:
+    from sojourn.cli.deploy import _rehearsal_text
+    from sojourn.deployment.settings import read_settings
+    from sojourn.fleet import Fleet
+
+    Fleet([1.0, 2.0, 8.0], counts=[100, 100, 100], names=["a", "b", "c"]).to_csv(
+        tmp_path / "fleet.csv"
+    )
+    config = {"clients": 3, "updates": 1, "concurrency": 300, "fleet": "fleet.csv"}
+    given = {**config, "policy": "never-queue", "rehearse": True}
+    settings = read_settings(given, tmp_path)
+    assert settings.rehearsed_of is not None
+    text = _rehearsal_text(settings, settings.rehearsed_of)
+    assert (
+        "3 of the strategy's 300 clients (a 51, b 51, c 51), and 3 of 300 tasks in flight" in text
+    )
+    assert "11 updates per time unit where the whole makes 1.1e+03" in text
+    assert "staleness of about 2 updates instead of 299" in text

@@ -62,3 +62,10 @@ def test_read_takes_the_files_of_others(run, tmp_path):
     )
     assert simulated.code == 0, simulated.error
     assert "did you mean 'fedscale'" in run(*read[:4], "fedscal", *read[5:]).error
+
+
+def test_a_folder_as_the_file_to_write_is_a_sentence(run, tmp_path):
+    (tmp_path / "log.csv").write_text("device,start,end\na,0,1\na,1,2\n")
+    result = run("fleet", "estimate", "log.csv", "--out", ".")
+    assert result.code == 2
+    assert "it is a folder" in result.error

@@ -159,7 +159,7 @@ def test_clients_that_come_and_go_keep_hours_and_drift(run, tmp_path):
     (tmp_path / "drift.csv").write_text("time,speed\n100,0.5\n")
     asked = ("simulate", "fleet.csv", "--concurrency", "6", "--rounds", "2000")
     result = run(*asked)
-    assert "Where clients come and go the theory is an approximation" in result.out
+    assert "With intermittent clients the theory is an approximation" in result.out
     assert "tasks of clients that go away wait for them" in result.out
     lost = run(*asked, "--offline", "lose", "--hours", "hours.csv", "--drift", "drift.csv")
     assert "No theory is known for 'routed' with clients that keep hours, drift" in lost.out
@@ -176,5 +176,25 @@ def test_bytes_of_every_client(run):
     sent = 10 * sum(row["mean"] for row in found["bytes"])
     assert sent == pytest.approx(1e6 * found["throughput"]["mean"], rel=1e-12)
     shown = run("simulate", "twenty", "--concurrency", "5", "--rounds", "500", "--model-bytes", "8")
-    assert "bytes per unit of time that a client receives" in shown.out
+    assert "bytes per time unit that a client receives" in shown.out
     assert run("simulate", "twenty", "--concurrency", "5", "--model-bytes", "-1").code == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--concurrency", "0"),
+        ("--rounds", "0"),
+        ("--time", "0"),
+        ("--replicates", "0"),
+        ("--work", "0"),
+        ("--model-bytes", "0"),
+        ("--server-rate", "0"),
+    ],
+)
+def test_zero_is_refused_and_not_taken_for_nothing_given(run, tmp_path, options):
+    planned = ("plan", "three-clusters", "--concurrency", "5", "--out", "plan.toml")
+    assert run(*planned, "--objective", "throughput").code == 0
+    result = run("simulate", "plan.toml", *options, "--json")
+    assert result.code == 2, result.out[:300]
+    assert result.error.startswith("error: ")

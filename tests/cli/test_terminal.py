@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from sojourn.cli import app
 from sojourn.cli.deploy import _headline, _picture
-from sojourn.cli.inputs import CHOSEN, print_table
+from sojourn.cli.output import CHOSEN, print_table
 
 LONG = "a class of phones whose name is long"
 
@@ -31,6 +31,24 @@ def test_columns_that_do_not_fit_a_terminal_stand_in_a_further_block() -> None:
     found = [number for line in lines if LONG in line for number in re.findall(r"\d\.123456", line)]
     assert found == [f"{k}.123456" for k in range(9)]
     assert not any("…" in line for line in lines)
+
+
+def test_columns_are_dropped_in_the_order_given_and_that_is_said() -> None:
+    table = Table("class", *(f"quantity {k}" for k in range(9)), box=None, pad_edge=False)
+    table.add_row(LONG, *(f"{k}.12 ± 0.34" for k in range(9)))
+    file = io.StringIO()
+    drop = [f"quantity {k}" for k in (1, 0, 8, 7, 6, 5, 4)]
+    print_table(Console(file=file, width=80, force_terminal=True, no_color=True), table, drop)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+    assert max(map(len, text.splitlines())) <= 80
+    assert sum(LONG in line for line in text.splitlines()) <= 1
+    assert re.findall(r"([0-9])\.12 ± 0\.34", text) == ["2", "3", "4"]
+    assert "left out for want of room, columns: quantity 1, quantity 0, quantity 8" in text
+
+
+def test_a_command_that_does_not_exist_is_suggested_once() -> None:
+    done = CliRunner().invoke(app, ["analyse"])
+    assert done.output.count("Did you mean") <= 1
 
 
 def test_a_pipe_has_one_line_per_row() -> None:
@@ -70,7 +88,7 @@ def test_symbols_are_said_in_words() -> None:
     known = ("--constants", "default", "--concurrency", "5")
     words = " ".join(sojourn("plan", "three-clusters", *known)[0].split())
     assert "G: the bound on the mean squared gradient norm" in words
-    assert "H: the same per unit of time" in words
+    assert "H: the same per time unit" in words
     assert re.search(r"\beta\b", words) is None
     words = " ".join(sojourn("analyze", "three-clusters", *known)[0].split())
     assert "L: smoothness, sigma: gradient noise" in words
@@ -80,7 +98,7 @@ def test_symbols_are_said_in_words() -> None:
 
 
 def test_numbers_have_no_colour_and_the_plan_has_one(monkeypatch) -> None:
-    from sojourn.cli.inputs import screen
+    from sojourn.cli.output import screen
 
     assert not screen()._highlight
     assert CHOSEN == "green"

@@ -7,16 +7,19 @@ import time
 import tomllib
 from functools import partial
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 import sojourn as sj
 from sojourn.cli.train import _show
-from sojourn.history import History
-from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.engines import LocalEngine
-from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.run import run_experiment
+from sojourn.runs.folder import Run
+from sojourn.runs.history import History
+from sojourn.training.experiment.build import build_problem
+from sojourn.training.experiment.engines import LocalEngine
+from sojourn.training.experiment.experiment import Experiment
+from sojourn.training.experiment.run import run_experiment
+from sojourn.training.experiment.size import in_words
 
 EXPERIMENT = """
 fleet = "three-clusters"
@@ -60,9 +63,12 @@ def test_one_folder_holds_everything(run, tmp_path):
     assert "balanced" in result.out
     assert "±" in result.out
     assert "written to out" in result.out
+    assert "its page: sojourn report out" in result.out
     said = result.error.splitlines()
-    assert said[-1] == "Next: sojourn report out"
-    assert all(line.endswith("%") for line in said[:-1]), "how far it is, where it takes long"
+    marks = ("%", ": loading", "runs, about")
+    assert all(any(mark in line for mark in marks) for line in said), (
+        "how much it is, and how far, where it takes long"
+    )
     out = tmp_path / "out"
     histories = History.read(out / "history.jsonl")
     assert [(h.strategy, h.seed) for h in histories] == [
@@ -84,40 +90,52 @@ def test_one_folder_holds_everything(run, tmp_path):
     assert (tmp_path / "again/history.jsonl").read_bytes() == (out / "history.jsonl").read_bytes()
 
 
-def entry(name, **changes):
-    value = {"mean": 123.456, "standard_error": 7.89}
-    share = {"mean": 0.9512, "standard_error": 0.0123}
-    return {
-        "name": name,
-        "learning_rate": 0.0316228,
-        "final_accuracy": share,
-        "mean_accuracy": share,
-        "final_loss": value,
-        "time_to": {"0.5": {**value, "reached": 3}, "0.8": {"mean": None, "reached": 0}},
-        "gradients": {"mean": 17345678.0, "standard_error": 0.0},
-        "updates": {"mean": 17345679.0, "standard_error": 0.0},
-        "seeds": [0, 1, 2],
-        "diverged": [],
-        **changes,
-    }
+def history(name, seed):
+    """A run that ends at 94, 95 or 96 % after 17 million gradients, and is at 50 % at 120 to 124."""
+    time = np.array([0.0, 120.0 + 2.0 * seed, 1000.0])
+    ends = np.array([0.1, 0.5, 0.94 + 0.01 * seed])
+    return History(
+        strategy=name,
+        seed=seed,
+        learning_rate=0.0316228,
+        clock="virtual",
+        round=np.arange(3),
+        time=time,
+        test_loss=1.0 - ends,
+        test_accuracy=ends,
+        train_loss=np.ones(3),
+        staleness=np.ones(3),
+        gradients=np.array([0, 5, 17345678]),
+        updates=np.array([0, 5, 17345679]),
+    )
 
 
-NUMBERS = {"0.0316228", "95.1±1.2%", "123±8", "not reached"}
+NUMBERS = {"0.0316228", "95.0±0.6%", "122.0±1.2", "not reached"}
 
 
 @pytest.mark.parametrize(
     ("width", "shown", "dropped"),
     [
         (120, {*NUMBERS, "17345678", "17345679"}, set()),
-        (80, {*NUMBERS, "17345678"}, {"17345679", "updates"}),
+        (100, {*NUMBERS, "17345678"}, {"17345679", "updates"}),
+        (80, NUMBERS, {"17345678", "17345679", "gradients", "updates"}),
         (70, NUMBERS, {"17345678", "17345679", "gradients", "updates"}),
     ],
 )
 def test_a_narrow_terminal_shows_fewer_columns_but_whole_numbers(width, shown, dropped):
-    console = Console(width=width, file=io.StringIO())
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
     long = "generalized with the square-root routing [m = 30]"
-    _show({"strategies": [entry("uniform"), entry(long)]}, console)
-    table = console.file.getvalue().split("rate: learning rate")[0]
+    names = ("uniform", long)
+    entry = {"time_to": {"0.5": {}, "0.99": {}}, "learning_rate_at_edge": None}
+    shown_run = Run(
+        name="mine",
+        histories=tuple(history(name, seed) for name in names for seed in range(3)),
+        experiment={},
+        summary={"strategies": [{"name": name, **entry} for name in names]},
+        networks={},
+    )
+    _show(shown_run, console, "uniform")
+    table = console.file.getvalue().split("rate: learning rate")[0].split("left out")[0]
     assert all(table.count(text) >= 2 for text in shown)
     assert not any(text in table for text in dropped)
     assert "…" not in table
@@ -253,5 +271,7 @@ def test_what_a_table_takes_is_said_before_the_run(run, tmp_path):
     result = run("train", "e.toml", "--out", "out")
     assert result.code == 0, result.error
     size = build_problem(Experiment.read(tmp_path / "e.toml"), 0).initial_weights().numel()
-    said = f"note: table: the rule 'ace' keeps 31 vectors of {size:,} numbers, for 30 clients: "
-    assert said + f"{31 * size * 4 / 1e6:,.1f} MB" in result.error
+    line = next(line for line in result.error.splitlines() if "runs, about" in line)
+    assert "a run of 'table' holds" in line
+    numbers = 31 * size + 30  # a gradient of every client and their mean, and who was heard
+    assert f"the rule {in_words(4 * numbers)}" in line

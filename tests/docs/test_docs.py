@@ -11,12 +11,15 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import sojourn as sj
-from tests.browser import browser, needs_chromium, new_page
+from tests.browser import browser, needs_axe, needs_chromium, new_page, serious_violations
 from tests.docs.conftest import DOCS
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.docs, pytest.mark.timeout(1500)]
 LEAST_FIGURES = 10
+README_LINES, README_COLUMNS = 170, 88
+NARROWEST_CELL = 7
+"""Characters of a table's column on a phone."""
 
 
 def chromium(test: Any) -> Any:
@@ -89,10 +92,30 @@ def test_figures_come_from_sessions(built: Path) -> None:
 
 
 def test_every_public_name_has_an_entry_under_its_public_name(built: Path) -> None:
-    places = read(built / "api.html").places
+    pages = sorted((built / "api").glob("*.html"))
+    assert len(pages) > 8, "one page per group"
+    places = {place for page in pages for place in read(page).places}
     names = {name for name in sj.__all__ if not name.startswith("_")}
-    assert {name for name in names if f"sojourn.{name}" not in places} - {"rules", "train"} == set()
-    assert {"module-sojourn.rules", "module-sojourn.train"} <= places
+    packages = {"rules", "train", "training"}
+    assert {name for name in names - packages if f"sojourn.{name}" not in places} == set()
+    assert {"module-sojourn.rules", "module-sojourn.training"} <= places
+
+
+def test_types_are_written_as_in_the_source(built: Path) -> None:
+    for page in (built / "api").glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "_NestedSequence" not in text, page.name
+        assert "&lt;factory&gt;" not in text, page.name
+    assert "ArrayLike" in (built / "api" / "fleets.html").read_text(encoding="utf-8")
+
+
+def test_readme_is_short_and_its_code_fits_a_screen() -> None:
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= README_LINES
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert blocks
+    code = [line for block in blocks for line in block.splitlines()]
+    assert [line for line in code if len(line) > README_COLUMNS] == []
 
 
 def test_every_command_has_a_table_of_its_options(built: Path) -> None:
@@ -100,10 +123,12 @@ def test_every_command_has_a_table_of_its_options(built: Path) -> None:
     assert spec is not None and spec.loader is not None
     sessions = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sessions)
-    told = "\n".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
     pages = "\n".join(path.read_text(encoding="utf-8") for path in built.rglob("*.html"))
     for name, command in sessions.commands().items():
-        assert f"```{{options}} {name}\n" in told, f"no page lists the options of 'sojourn {name}'"
+        assert f"```{{options}} {name}\n" in sources, (
+            f"no page lists the options of 'sojourn {name}'"
+        )
         for param in command.params:
             if param.param_type_name == "option" and param.name != "help":
                 assert f">{param.opts[0]}" in pages or f"{param.opts[0]}</span>" in pages, (
@@ -175,6 +200,77 @@ def test_search_finds_without_a_network(offline: Any, built: Path) -> None:
     page = new_page(offline)
     page.goto((built / "search.html").as_uri() + "?q=staleness")
     page.wait_for_selector("#search-results li a", timeout=60_000)
+    page.wait_for_selector("#search-results li .context")
     found = page.locator("#search-results li a").all_inner_texts()
+    excerpts = page.locator("#search-results li .context").all_inner_texts()
     page.close()
     assert len(found) > 3
+    assert len(excerpts) > 3 and all("staleness" in text.lower() for text in excerpts)
+
+
+@chromium
+def test_tables_scroll_on_a_phone_instead_of_breaking_words(offline: Any, built: Path) -> None:
+    page = new_page(offline)
+    for name in ("theory.html", "strategies.html", "paper.html", "commands/train.html"):
+        page.goto((built / name).as_uri())
+        heights = {}
+        for width in (1440, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            heights[width] = page.evaluate("document.querySelector('article').scrollHeight")
+        narrow = page.evaluate(
+            "(least) => [...document.querySelectorAll('article table td, article table th')]"
+            ".filter(c => c.checkVisibility()).map(c => {"
+            "const probe = document.createElement('span'); probe.textContent = '0'.repeat(least);"
+            "probe.style.position = 'absolute'; probe.style.visibility = 'hidden';"
+            "c.appendChild(probe); const need = probe.getBoundingClientRect().width; probe.remove();"
+            "return [c.textContent.slice(0, 30), c.getBoundingClientRect().width - need]; })"
+            ".filter(([, spare]) => spare < 0)",
+            NARROWEST_CELL,
+        )
+        assert narrow == [], name
+        if name == "theory.html":
+            assert heights[390] < 2 * heights[1440]
+    page.close()
+
+
+@chromium
+def test_code_is_copied_without_prompts(browser: Any, built: Path) -> None:
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = new_page(context)
+    page.goto((built / "index.html").as_uri())
+    page.evaluate(
+        "document.execCommand = (what) => { window.copied = document.activeElement.value; return true; };"
+        "navigator.clipboard && (navigator.clipboard.writeText = async (text) => { window.copied = text; })"
+    )
+    button = page.locator("div.highlight-python button.copybtn").first
+    button.click(force=True)
+    page.wait_for_function("window.copied !== undefined", timeout=10_000)
+    copied = page.evaluate("window.copied")
+    context.close()
+    assert copied.startswith("import sojourn as sj")
+    assert ">>>" not in copied
+
+
+@chromium
+@needs_axe
+@pytest.mark.parametrize(
+    "name",
+    [
+        "index",
+        "tutorial",
+        "theory",
+        "strategies",
+        "glossary",
+        "commands/tune",
+        "api/fleets",
+        "search",
+    ],
+)
+def test_a_page_has_no_serious_violation_of_accessibility(
+    browser: Any, built: Path, name: str
+) -> None:
+    page = new_page(browser, viewport={"width": 1280, "height": 900})
+    page.goto((built / f"{name}.html").as_uri())
+    violations = serious_violations(page)
+    page.close()
+    assert violations == []

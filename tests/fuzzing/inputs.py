@@ -221,7 +221,7 @@ def _spoilt_folder(draw: random.Random) -> Case:
         "trained": [["train", "trained/experiment.toml", "--out", "trained", "--resume"]],
         "tuned": [
             ["tune", "tuned/experiment.toml", "--out", "tuned", "--budget", "1s"],
-            ["simulate", "tuned/plan.toml", "--rounds", "200"],
+            ["simulate", "tuned/strategy.toml", "--rounds", "200"],
         ],
         "deployed": [["fleet", "estimate", "--from-run", "deployed"]] * 2,
     }[name]

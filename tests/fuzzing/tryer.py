@@ -6,6 +6,7 @@ Busy is what its processor time says, so that a slow or crowded machine is not t
 
 import contextlib
 import json
+import locale
 import multiprocessing as mp
 import os
 import resource
@@ -35,7 +36,12 @@ SILENT_SECONDS = 180.0
 """For what waits and does not compute, such as for a pipe, however crowded the machine."""
 LENIENT = "backslashreplace"
 """As standard error is written."""
+IN_ASCII = locale.getpreferredencoding(False).lower() in ("ascii", "us-ascii", "ansi_x3.4-1968")
+ENCODING, ERRORS = ("ascii", "strict") if IN_ASCII else ("utf-8", LENIENT)
+"""What the terminal can show: nothing but ASCII, in a locale that says so."""
 MOST_BYTES = 12 * 2**30
+SPARE = os.environ.get("FUZZING_SPARE_MEGABYTES")
+"""How much memory commands may take beside what is imported, if it is little."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +125,7 @@ class Tryer:
 def prepare() -> None:
     """What the processes share: run folders to spoil, and libraries that take seconds to import."""
     import sojourn.planning
-    import sojourn.reproduce.run
-    import sojourn.train.experiment.run  # noqa: F401
+    import sojourn.training.experiment.run  # noqa: F401
 
     made_folders()
 
@@ -174,12 +179,12 @@ def _unlock(folder: Path) -> None:
 
 def _ask(server: LocalServer, *, open_browser: bool, say: Callable[[str], None]) -> None:
     """Ask a page's server, over its port, what lies in the folder ``ask``, and how things look."""
-    thread = threading.Thread(target=server.serve, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
         named = [(path.name, path.read_bytes()) for path in sorted(Path("ask").glob("*"))]
         for name, question in [*named, ("look", b"{}"), ("look", b"{}")]:
-            http = HTTPConnection("127.0.0.1", server.port, timeout=SILENT_SECONDS)
+            http = HTTPConnection("127.0.0.1", server.server_port, timeout=SILENT_SECONDS)
             http.request("POST", f"/api/{name}", question, {TOKEN_HEADER: server.token})
             reply = http.getresponse()
             text = reply.read().decode()
@@ -189,8 +194,8 @@ def _ask(server: LocalServer, *, open_browser: bool, say: Callable[[str], None])
             json.loads(text, parse_constant=_not_json)
             say(text[:1000])
     finally:
-        server.stop()
-        server.close()
+        server.shutdown()
+        server.server_close()
         thread.join()
 
 
@@ -198,13 +203,19 @@ def _not_json(word: str) -> None:
     raise RuntimeError(f"{word} is no JSON")
 
 
-def _serve(pipe: Connection) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))
-    from sojourn.cli import main
-    from sojourn.live import serving
+def _own_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]
+    return int(pages) * resource.getpagesize()
 
-    serving.serve = _ask  # what else would serve for ever
+
+def _serve(pipe: Connection) -> None:
+    most = MOST_BYTES if SPARE is None else _own_bytes() + int(SPARE) * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))
+    from sojourn.__main__ import main
+    from sojourn.live import server
+
+    server.serve = _ask  # what else would serve for ever
     warnings.resetwarnings()  # as in a program of its own, not as in the tests
     while True:
         arguments, folder = pipe.recv()
@@ -213,7 +224,7 @@ def _serve(pipe: Connection) -> None:
         code: int | None = 0
         error = ""
         with (
-            Path(folder, ".said").open("w", buffering=1, encoding="utf-8", errors=LENIENT) as said,
+            Path(folder, ".said").open("w", buffering=1, encoding=ENCODING, errors=ERRORS) as said,
             contextlib.redirect_stdout(said),
             contextlib.redirect_stderr(said),
         ):

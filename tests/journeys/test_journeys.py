@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sojourn.cli import app
-from sojourn.history import History
-from sojourn.train import load_weights
+from sojourn.runs.history import History
+from sojourn.training import load_weights
 
 TASKS = Path(__file__).parent / "tasks"
 JOURNEYS = {
@@ -22,6 +22,7 @@ JOURNEYS = {
     "language_model": ("perplexity", 0.3, 9.0),
     "tied_weights": ("accuracy", 0.02, 0.2),
 }
+TAKE_LONG = ("text_classifier", "language_model")
 
 
 def write(folder, task, rate, *, seeds, strategies, targets):
@@ -50,7 +51,10 @@ def sojourn(tmp_path, monkeypatch):
         sys.modules.pop(task, None)
 
 
-@pytest.mark.parametrize("task", JOURNEYS)
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param(task, marks=[pytest.mark.slow] * (task in TAKE_LONG)) for task in JOURNEYS],
+)
 def test_a_journey(task, sojourn, tmp_path):
     judged_by, rate, target = JOURNEYS[task]
     shutil.copy(TASKS / f"{task}.py", tmp_path)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import sojourn as sj
 from sojourn.cli import app, plan as plan_command
-from sojourn.optimize import descent
+from sojourn.planning.search import descent
 
 DEVICES = 100_000
 
@@ -34,6 +34,7 @@ def sojourn(*arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_joint_plan_of_a_grouped_fleet_reaches_every_device(devices, tmp_path, monkeypatch):
     evaluations = 0
     evaluate = descent.OverRoutings.__call__
@@ -106,12 +107,16 @@ def test_names_are_printed_in_full_and_files_written_first(tmp_path, monkeypatch
     name = "a phone with a rather long name in the attic of the house number " + "9" * 40
     (tmp_path / "fleet.csv").write_text(f"name,service_rate\n{name},1\nb,3\n")
     for command in (("analyze", "--concurrency", "3"), ("plan",)):
-        assert name in sojourn(command[0], "fleet.csv", *command[1:])
+        printed = sojourn(command[0], "fleet.csv", *command[1:]).splitlines()
+        (first,) = [k for k, line in enumerate(printed) if line.startswith("a phone")]
+        width = printed[first - 1].index("clients")
+        column = " ".join(line[:width].strip() for line in printed[first : first + 5])
+        assert f"{column} ".startswith(f"{name} b "), "a name wider than its column is wrapped"
     order = []
     monkeypatch.setattr(plan_command, "show", lambda *given: order.append("printed"))
     write = sj.Plan.write
     monkeypatch.setattr(
-        sj.Plan, "write", lambda self, path: (order.append("written"), write(self, path))
+        sj.Plan, "write", lambda self, *given: (order.append("written"), write(self, *given))
     )
     sojourn("plan", "fleet.csv", "--out", "plan.toml")
     assert order == ["written", "printed"]

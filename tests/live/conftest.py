@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from sojourn.fleet import built_in_fleet
 from sojourn.live.explorer import Explorer
 from sojourn.live.server import TOKEN_HEADER, LocalServer
-from sojourn.network import built_in_fleet
 from tests.tuning.test_tune import write_inputs
 
 Ask = Callable[..., tuple[int, Any]]
@@ -48,11 +48,11 @@ def explorer() -> Iterator[Explorer]:
 @pytest.fixture(scope="module")
 def server(explorer: Explorer) -> Iterator[LocalServer]:
     made = explorer.serve_on()
-    thread = threading.Thread(target=made.serve, daemon=True)
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     yield made
-    made.stop()
-    made.close()
+    made.shutdown()
+    made.server_close()
     thread.join()
 
 

@@ -11,7 +11,17 @@ import pytest
 import sojourn as sj
 from sojourn.live.explorer import Explorer
 from sojourn.live.server import LocalServer
-from tests.browser import CONTROLS, browser, kept, needs_chromium, new_page, printed_whole, schemes
+from tests.browser import (
+    CONTROLS,
+    browser,
+    kept,
+    needs_axe,
+    needs_chromium,
+    new_page,
+    printed_whole,
+    schemes,
+    serious_violations,
+)
 
 __all__ = ["browser"]
 pytestmark = needs_chromium
@@ -23,7 +33,7 @@ CLICKED = {
     "test_a_cell_of_the_map_takes_one_there": "cell",
     "test_use_this_leads_to_the_least_noise": "use",
     "test_the_address_keeps_the_state_and_the_pins": "pin Go_there Unpin",
-    "test_a_plan_and_a_fleet_are_saved": "save-plan save-fleet",
+    "test_a_plan_and_a_fleet_are_saved": "save-strategy save-fleet",
     "test_a_try_of_other_data_is_stopped_and_the_command_copied": "copy partition horizon try Stop",
     "test_tries_are_drawn_as_they_run_and_two_browsers_see_them": "Remove metric=accuracy metric=loss",
     "test_dark_is_kept": "theme",
@@ -79,7 +89,7 @@ def opened(window: Page) -> Iterator[Page]:
     window.check()
 
 
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("width", [1440, 1024, 390])
 def test_nothing_overflows_is_cut_or_faint(
     browser: Any, server: LocalServer, tmp_path: Path, width: int
 ) -> None:
@@ -109,6 +119,17 @@ def test_nothing_overflows_is_cut_or_faint(
     made.close()
 
 
+@needs_axe
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_has_no_serious_violation_of_accessibility(
+    browser: Any, server: LocalServer, scheme: str
+) -> None:
+    made = Page(browser, f"{server.address}#pin=m%3D7", color_scheme=scheme)
+    made.page.wait_for_selector("#compared[data-rows='2']")
+    assert serious_violations(made.page) == []
+    made.page.close()
+
+
 def test_it_is_printed_on_white_and_whole(
     browser: Any, server: LocalServer, tmp_path: Path
 ) -> None:
@@ -120,7 +141,7 @@ def test_it_is_printed_on_white_and_whole(
 
 def test_every_slider_and_choice_changes_what_is_shown(opened: Page) -> None:
     page = opened.page
-    assert opened.tile("updates per unit of time") == "0.229"
+    assert opened.tile("updates per time unit") == "0.229"
     page.locator("#tasks-exact").fill("10")
     opened.until("location.hash.includes('m=10')")
     slower = sj.analyze(sj.Network(FLEET, sj.uniform_routing(FLEET), 10)).throughput
@@ -166,8 +187,29 @@ def test_a_cell_of_the_map_takes_one_there(opened: Page) -> None:
     assert opened.page.locator("#map .best").count() == 1
 
 
+def test_the_map_is_read_by_keyboard_and_touch(opened: Page) -> None:
+    page = opened.page
+    page.locator("#map svg").focus()
+    for key in ("ArrowRight", "ArrowUp"):
+        page.keyboard.press(key)
+    said = page.locator("#map-value").inner_text()
+    assert "noise rate" in said
+    # A map that is drawn anew keeps the focus and the square.
+    page.evaluate(
+        "document.querySelector('#map svg').id = 'before'; dispatchEvent(new Event('resize'))"
+    )
+    opened.until("document.getElementById('before') === null")
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#map-value").inner_text() != said
+    page.locator("#map .cell").last.dispatch_event("pointerdown")
+    assert page.locator("#map-value").inner_text().startswith("never queue, ")
+    assert page.locator("#map-legend li").count() >= 3
+
+
 def test_use_this_leads_to_the_least_noise(opened: Page) -> None:
-    assert opened.page.locator("#title").inner_text().startswith("Never queue: 3.54 times less")
+    assert (
+        opened.page.locator("#title").inner_text().startswith("Never queue: noise 3.54 times lower")
+    )
     opened.page.locator("#use").click()
     opened.page.wait_for_selector(".verdict.done")
     assert opened.page.locator("#use").is_hidden()
@@ -193,12 +235,12 @@ def test_the_address_keeps_the_state_and_the_pins(browser: Any, server: LocalSer
 
 
 def test_a_plan_and_a_fleet_are_saved(opened: Page, tmp_path: Path) -> None:
-    for button, name in (("#save-plan", "plan.toml"), ("#save-fleet", "fleet.csv")):
+    for button, name in (("#save-strategy", "strategy.toml"), ("#save-fleet", "fleet.csv")):
         with opened.page.expect_download() as begun:
             opened.page.locator(button).click()
         assert begun.value.suggested_filename == name
         begun.value.save_as(tmp_path / name)
-    plan = tomllib.loads((tmp_path / "plan.toml").read_text())
+    plan = tomllib.loads((tmp_path / "strategy.toml").read_text())
     assert plan["concurrency"] == 30
     assert plan["learning-rate"] == 0.02
     assert (tmp_path / "fleet.csv").read_text().startswith("service_rate,count,name")
@@ -275,3 +317,22 @@ def test_dark_is_kept(opened: Page) -> None:
     assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
     opened.page.click("#theme")
     assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == before
+
+
+def test_an_invalid_value_is_marked_at_its_field(opened: Page) -> None:
+    page = opened.page
+    for field, wrong, right, range_ in (
+        ("#tasks-exact", "-5", "7", "1 to 1,000,000"),
+        ("#rate-exact", "0", "0.1", "above 0"),
+        ("[data-rate='0']", "0", "0.5", "above 0"),
+        ("[data-count='0']", "1.5", "3", "whole number"),
+    ):
+        before = page.evaluate("location.hash")
+        page.fill(field, wrong)
+        assert page.get_attribute(field, "aria-invalid") == "true"
+        assert range_ in page.locator(".wrong").inner_text()
+        assert page.evaluate("location.hash") == before, "the settings stay as they were"
+        page.fill(field, right)
+        assert page.evaluate("location.hash") != before
+        assert page.get_attribute(field, "aria-invalid") == "false"
+        assert page.locator(".wrong").count() == 0

@@ -1,7 +1,10 @@
 """What the explorer answers is what the package computes, asked through its interface."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,13 @@ import numpy as np
 import pytest
 
 import sojourn as sj
-from sojourn.inputs import DEFAULT_CONSTANTS
 from sojourn.live.explorer import Explorer
 from sojourn.live.settings import MOST_CLASSES
-from sojourn.optimize.exponent import exponent_routing
-from sojourn.stability import largest_stable_step
+from sojourn.planning.search.exponent import exponent_routing
+from sojourn.simulation import streams
+from sojourn.strategy.strategy import Strategy
+from sojourn.theory.constants import DEFAULT_CONSTANTS
+from sojourn.theory.stability import largest_stable_step
 from tests.commands import Commands
 from tests.live.conftest import Ask
 
@@ -81,7 +86,17 @@ def test_the_map_is_the_objective_everywhere(ask: Ask, goal: str) -> None:
         value = wanted.evaluate(sj.Network(FLEET, p, found["tasks"][i])).value
         assert found["values"][i][j] == value
     assert found["best"]["value"] == np.min(found["values"])
-    assert np.max(found["shades"]) == 1.0
+    floor = found["best"]["value"]
+    assert (found["never"] is None) == (goal == "time-to-accuracy")
+    if found["never"] is not None:
+        never = found["never"]["values"]
+        floor = np.min(never)
+        assert floor < found["best"]["value"], "never queueing beats every routing"
+        assert found["never"]["shades"][int(np.argmin(never))] == "s5"
+    times = np.array(found["values"], dtype=float) / floor
+    assert (times[np.array(found["shades"]) == "s5"] <= 1.05).all()
+    assert (times[np.array(found["shades"]) == "s0"] > 5.0).all()
+    assert found["legend"][0] == ["s5", "within 5%"]
 
 
 @pytest.mark.parametrize("goal", ["noise-rate", "time-to-accuracy"])
@@ -107,7 +122,7 @@ def test_the_recommendation_does_what_it_says(ask: Ask) -> None:
     more = after["throughput"] / before["throughput"]
     assert (
         found["title"]
-        == f"Never queue: {less:.3g} times less noise, {more:.3g} times as many updates"
+        == f"Never queue: noise {less:.3g} times lower, {more:.3g} times as many updates"
     )
 
 
@@ -119,15 +134,15 @@ def test_a_planned_routing_is_that_of_plan(ask: Ask) -> None:
 
 def test_a_saved_plan_is_read_back_with_everything(ask: Ask, tmp_path: Path) -> None:
     settings = {"dispatch": "never-queue", "concurrency": 11, "debias": 0.5, "learning_rate": 0.07}
-    kept = answered(ask, "save", **settings, file="plan.toml")
+    kept = answered(ask, "save", **settings, file="strategy.toml")
     path = tmp_path / kept["name"]
     path.write_text(kept["text"], encoding="utf-8")
-    plan = sj.Plan.read(path)
-    assert (plan.policy, plan.concurrency, plan.learning_rate) == (sj.NeverQueue(), 11, 0.07)
-    assert plan.rule == sj.rules.AsyncSGD(debias=0.5)
-    assert plan.fleet == FLEET
-    assert plan.value == pytest.approx(sj.noise_floor(FLEET, 11))
-    schedule = sj.simulate(plan.network, rounds=50, policy=plan.policy, seed=1)
+    strategy = Strategy.read(path)
+    assert strategy.scenario.policy == sj.NeverQueue()
+    assert (strategy.network.concurrency, strategy.learning_rates) == (11, (0.07,))
+    assert strategy.rule == sj.rules.AsyncSGD(debias=0.5)
+    assert strategy.network.fleet == FLEET
+    schedule = sj.simulate(strategy.network, strategy.scenario, rounds=50, seed=1)
     assert schedule.rounds == 50
 
 
@@ -161,10 +176,10 @@ def test_the_command_tells_the_same(
 def test_every_other_command_runs_on_what_was_saved(ask: Ask, tmp_path: Path) -> None:
     settings = {"exponent": 0.35, "concurrency": 6}
     view = answered(ask, "view", **settings)
-    assert view["command"] == {"line": "sojourn simulate plan.toml", "needs": ["plan.toml"]}
-    kept = answered(ask, "save", **settings, file="plan.toml")
-    (tmp_path / "plan.toml").write_text(kept["text"], encoding="utf-8")
-    network = sj.Plan.read(tmp_path / "plan.toml").network
+    assert view["command"] == {"line": "sojourn simulate strategy.toml", "needs": ["strategy.toml"]}
+    kept = answered(ask, "save", **settings, file="strategy.toml")
+    (tmp_path / "strategy.toml").write_text(kept["text"], encoding="utf-8")
+    network = sj.Strategy.read(tmp_path / "strategy.toml").network
     assert sj.analyze(network).throughput == pytest.approx(view["summary"]["throughput"])
     planned = answered(ask, "view", dispatch="planned", goal="time-to-accuracy", concurrency=7)
     assert planned["command"]["line"].startswith("sojourn plan three-clusters --concurrency 7")
@@ -211,3 +226,74 @@ def test_with_links_whatever_has_less_noise_is_recommended(uplink: list[float]) 
     found = explorer.advice({})["summary"]["noise_rate"]
     never = sj.analyze(sj.Network(fleet, sj.uniform_routing(fleet), 5), "never-queue")
     assert found == min(never.noise_rate, sj.plan(fleet, sj.NoiseRate()).value)
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_a_hundred_thousand_clients_are_answered_in_parts(
+    distinct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most: list[int] = []
+    original = streams.substreams
+
+    def counted(seed: Any, place: int, number: int) -> list[np.random.Generator]:
+        most.append(number)
+        return original(seed, place, number)
+
+    monkeypatch.setattr(streams, "substreams", counted)
+    speeds = np.exp(np.random.default_rng(0).normal(size=100_000))
+    few = sj.Fleet([0.01, 0.1, 1.0, 3.0, 9.0], counts=[20_000] * 5)
+    explorer = Explorer(sj.Fleet(speeds) if distinct else few, "large.csv")
+    numbers = explorer.view({"parts": ["numbers"]})
+    assert set(numbers) == {"summary", "classes", "command", "horizon"}
+    assert sum(row["count"] for row in numbers["classes"]) == 100_000
+    assert set(explorer.view({"parts": ["map"]})) == {"map"}
+    drawn = explorer.view({"parts": ["timeline"]})["timeline"]
+    assert "100,000 clients" in drawn["words"]
+    assert len(drawn["svg"]) < 400_000
+    assert max(most, default=0) < 10_000, "a stream for each client takes seconds"
+    with pytest.raises(sj.InvalidInput, match="parts must be some of"):
+        explorer.view({"parts": ["everything"]})
+
+
+def test_only_the_last_of_a_pages_waiting_questions_is_computed() -> None:
+    explorer = Explorer(FLEET, "three-clusters")
+    begun, release, computed = threading.Event(), threading.Event(), []
+
+    def compute(number: int) -> dict[str, int]:
+        computed.append(number)
+        begun.set()
+        release.wait(10)
+        return {"number": number}
+
+    def ask(pool: ThreadPoolExecutor, number: int, page: str | None) -> "Future[dict[str, Any]]":
+        return pool.submit(explorer._slow, "map", page, partial(compute, number))
+
+    with ThreadPoolExecutor(5) as pool:
+        first = ask(pool, 1, "one")
+        assert begun.wait(10)
+        waiting = []
+        for turn, number in enumerate((2, 3, 4), 2):
+            waiting.append(ask(pool, number, "one"))
+            while explorer._latest["map", "one"] < turn:
+                time.sleep(0.001)
+        other = ask(pool, 5, "other")
+        release.set()
+        assert [one.result() for one in waiting[:-1]] == [{"superseded": True}] * 2
+        assert (first.result(), waiting[-1].result()) == ({"number": 1}, {"number": 4})
+        assert other.result() == {"number": 5}
+    assert sorted(computed) == [1, 4, 5]
+
+
+def test_the_learning_rate_that_is_recommended_is_stable(ask: Ask) -> None:
+    found = answered(ask, "advice", learning_rate=5.0)
+    after = answered(ask, "view", **{**found["use"]})["summary"]
+    assert found["use"]["learning_rate"] <= after["stable_rate"]
+
+
+def test_what_waits_by_rounding_does_not_wait() -> None:
+    explorer = Explorer(sj.built_in_fleet("fifty"), "fifty")
+    for tasks in (1, 50):
+        view = explorer.view(
+            {"parts": ["numbers"], "concurrency": tasks, "dispatch": "never-queue"}
+        )
+        assert {row["waiting"] for row in view["classes"]} == {0.0}

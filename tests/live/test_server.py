@@ -28,7 +28,7 @@ def test_the_page_is_served_to_who_has_the_address(server: LocalServer) -> None:
 @pytest.mark.parametrize("address", ["/", "/?token=", "/?token=wrong"])
 def test_without_the_token_there_is_no_page(server: LocalServer, address: str) -> None:
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(f"http://127.0.0.1:{server.port}{address}", timeout=30)
+        urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}{address}", timeout=30)
 
 
 def test_without_the_token_nothing_is_answered(server: LocalServer) -> None:
@@ -50,13 +50,13 @@ def test_another_origin_is_refused(ask: Ask, origin: str) -> None:
 
 
 def test_its_own_origin_is_not(ask: Ask, server: LocalServer) -> None:
-    assert ask("view", Origin=f"http://127.0.0.1:{server.port}")[0] == 200
+    assert ask("view", Origin=f"http://127.0.0.1:{server.server_port}")[0] == 200
 
 
 def test_it_listens_on_this_machine_only(server: LocalServer) -> None:
-    assert server._http.server_address[0] == "127.0.0.1"
+    assert server.server_address[0] == "127.0.0.1"
     with socket.socket() as other, pytest.raises(OSError):
-        other.bind(("127.0.0.1", server.port))
+        other.bind(("127.0.0.1", server.server_port))
 
 
 def test_what_is_no_question_is_refused(ask: Ask) -> None:
@@ -85,7 +85,7 @@ def test_a_user_s_mistake_comes_back_as_a_sentence(ask: Ask) -> None:
 def raw(server: LocalServer, request: bytes) -> bytes:
     """What comes back for bytes as they are, until the server hangs up, which it may before the last byte."""
     reply = b""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as connection:
         try:
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
@@ -129,9 +129,7 @@ def test_rubbish_is_refused_without_a_word_at_the_terminal(
 
 
 def test_a_path_with_the_token_leads_nowhere_else(server: LocalServer) -> None:
-    request = (
-        f"GET /../../etc/passwd?token={server.token} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}"
-    )
+    request = f"GET /../../etc/passwd?token={server.token} HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}"
     assert raw(server, f"{request}\r\n\r\n".encode()).startswith(b"HTTP/1.1 404")
 
 
@@ -140,7 +138,7 @@ def test_many_that_say_nothing_do_not_keep_the_page_from_being_answered(
 ) -> None:
     """Connections that send a few bytes and then wait: the oldest are cut off, none is answered."""
     opened = [
-        socket.create_connection(("127.0.0.1", server.port), timeout=30)
+        socket.create_connection(("127.0.0.1", server.server_port), timeout=30)
         for _ in range(3 * MOST_CONNECTIONS)
     ]
     try:
@@ -150,7 +148,7 @@ def test_many_that_say_nothing_do_not_keep_the_page_from_being_answered(
             with contextlib.suppress(OSError):
                 connection.sendall(b"POST /api/view HTTP/1.1\r\nContent-Length: 10\r\n\r\n{")
         assert ask("view")[0] == 200
-        assert len(server._http._silent) <= MOST_CONNECTIONS
+        assert len(server._silent) <= MOST_CONNECTIONS
         threads = [t for t in threading.enumerate() if "process_request_thread" in t.name]
         for thread in threads[: -MOST_CONNECTIONS - 1]:
             thread.join(30)

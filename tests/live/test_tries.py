@@ -13,12 +13,11 @@ import psutil
 import pytest
 
 import sojourn as sj
-from sojourn.live.explorer import Explorer
+from sojourn.live.explorer import MOST_AT_ONCE, Explorer
 from sojourn.live.pilot import ROWS, SEED
-from sojourn.live.tries import MOST_AT_ONCE
-from sojourn.optimize.exponent import exponent_routing
-from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.experiment import Experiment
+from sojourn.planning.search.exponent import exponent_routing
+from sojourn.training.experiment.build import build_problem
+from sojourn.training.experiment.experiment import Experiment
 from tests.live.conftest import asking
 
 FLEET = sj.built_in_fleet("three-clusters")

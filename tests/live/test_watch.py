@@ -1,7 +1,6 @@
 """The live view of a folder: follows what is written, survives what is half written, writes nothing."""
 
 import json
-import math
 import os
 import signal
 import subprocess
@@ -10,20 +9,22 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+import numpy as np
 import pytest
 
+from sojourn.deployment.status import RunStatus
 from sojourn.errors import InvalidInput
-from sojourn.history import History
-from sojourn.live.following import Follower, Lines, RunSeen
-from sojourn.live.watcher import PATIENCE, Watcher
-from sojourn.report.verdict import verdict_of
-from sojourn.runfolder import RunFolder
-from sojourn.tuning.heats import Heats
+from sojourn.figures.palette import GREY, inks
+from sojourn.live.watcher import PATIENCE, Follower, Lines, RunSeen, Standing, Watcher
+from sojourn.report.verdict import run_verdict, verdict_of
+from sojourn.runs.folder import RunFolder
+from sojourn.runs.history import History
+from sojourn.tuning.runner import HalvingRunner
 from sojourn.tuning.tune import tune
 from tests.commands import Commands
-from tests.deploy.test_gridserver import Deployment
+from tests.deployment.test_server import Deployment
 from tests.live.conftest import write_race
 from tests.live.test_tries import until
 from tests.report.test_verdict import run as made
@@ -50,6 +51,7 @@ def contents(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
+@pytest.mark.slow
 def test_a_training_that_runs_is_killed_and_resumed(commands: Commands, tmp_path: Path) -> None:
     train = partial(commands.start, tmp_path, "train", "experiment.toml", "--out", "run")
     (tmp_path / "experiment.toml").write_text(EXPERIMENT)
@@ -78,13 +80,16 @@ def test_a_training_that_runs_is_killed_and_resumed(commands: Commands, tmp_path
     assert train("--resume").wait().code == 0
     done = watcher.look()
     histories = RunFolder(run).histories
+    verdict = run_verdict(RunFolder(run).read())
     assert done["state"] == "finished"
-    assert done["title"] == verdict_of(histories).headline
-    assert len(done["curves"]["runs"]) == len(histories) == 4
+    assert (done["title"], done["text"]) == (verdict.title, verdict.because)
+    assert (len(done["curves"]["runs"]), len(histories)) == (2, 4)
+    assert dict(done["groups"]) == {h: list(names) for h, names in verdict.groups.items()}
+    assert done["command"] == verdict.next_command
     for curve in done["curves"]["runs"]:
-        (own,) = [h for h in histories if curve["name"].startswith(f"{h.strategy}, seed {h.seed},")]
-        assert curve["value"][-1] == own.final_accuracy
-        assert curve["loss"][-1] == own.test_loss[-1]
+        own = [h for h in histories if h.strategy == curve["strategy"]]
+        assert curve["value"][-1] == pytest.approx(np.mean([h.final_accuracy for h in own]))
+        assert curve["loss"][-1] == pytest.approx(np.mean([h.test_loss[-1] for h in own]))
 
 
 def unfinished(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -94,17 +99,21 @@ def unfinished(found: dict[str, Any]) -> list[dict[str, Any]]:
 def test_the_time_left_is_that_of_the_pace_seen(tmp_path: Path) -> None:
     now = 0.0
     watcher = Watcher(tmp_path, clock=lambda: now)
-    assert watcher._left(0.2, "running", None) is None
+    assert watcher._left(Standing("running", "", "", 0.2), None) is None
     now = 30.0
-    assert watcher._left(0.5, "running", None) == pytest.approx(50.0)
-    assert watcher._left(0.5, "silent", None) is None
-    assert watcher._left(None, "running", {"throughput": 4.0, "updates": 60, "of": 100}) == 10.0
+    assert watcher._left(Standing("running", "", "", 0.5), None) == pytest.approx(50.0)
+    assert watcher._left(Standing("silent", "", "", 0.5), None) is None
+    deployed: RunStatus = {"throughput": 4.0, "updates": 60, "of": 100}
+    assert watcher._left(Standing("running", "", ""), deployed) == 10.0
 
 
 def test_a_folder_in_which_nothing_is_yet(tmp_path: Path) -> None:
     assert Watcher(tmp_path).look()["state"] == "waiting"
+    later = Watcher(tmp_path / "later")
+    assert later.look()["state"] == "waiting", "the folder is not there yet"
+    (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match="is no folder"):
-        Watcher(tmp_path / "nowhere")
+        Watcher(tmp_path / "file")
 
 
 def test_pilots_of_a_training_stand_by_themselves_and_not_beside_its_verdict(tmp_path) -> None:
@@ -114,7 +123,7 @@ def test_pilots_of_a_training_stand_by_themselves_and_not_beside_its_verdict(tmp
 
     class Given(Follower):
         experiment = {"seeds": [0, 1], "strategy": [{"learning-rate": 0.1}] * 2}  # noqa: RUF012
-        summary: ClassVar[dict[str, Any]] = {}
+        has_summary = False
 
         def runs(self) -> list[RunSeen]:
             return runs
@@ -122,18 +131,27 @@ def test_pilots_of_a_training_stand_by_themselves_and_not_beside_its_verdict(tmp
     watcher = Watcher(tmp_path)
     watcher.follower = Given(tmp_path)
     under_way = watcher.look()
-    assert [row["name"] for row in under_way["strategies"]] == [
-        *(f"{name}, pilot at 0.5" for name in ENDS),
-        *ENDS,
+    assert [row["name"] for row in under_way["strategies"]] == list(ENDS)
+    assert [(row["name"], row["learning_rate"]) for row in under_way["pilots"]] == [
+        (name, 0.5) for name in sorted(ENDS)
     ]
-    Given.summary = {"strategies": []}
+    grey = [curve for curve in under_way["curves"]["runs"] if curve["faint"]]
+    assert len(grey) == len(pilots)
+    assert {curve["ink"]["light"] for curve in grey} == {GREY.light}
+    Given.has_summary = True
+    RunFolder(tmp_path).write_history(finals)
     over = watcher.look()
     assert over["state"] == "finished"
-    assert over["text"] == verdict_of(finals).sentence
+    assert over["text"] == verdict_of(finals).because
     assert [row["name"] for row in over["strategies"]] == list(ENDS)
     assert over["strategies"][0]["value"] == "80.0 ± 0.0%"
-    assert "80.0 ± 0.0%" in over["text"]
-    assert len(over["curves"]["runs"]) == len(finals)
+    assert "80.0% test accuracy" in over["text"]
+    assert [curve["strategy"] for curve in over["curves"]["runs"]] == list(ENDS)
+    assert over["pilots"] == []
+    page = inks(ENDS)
+    assert {c["strategy"]: c["ink"]["light"] for c in over["curves"]["runs"]} == {
+        name: page[name].light for name in ENDS
+    }, "the colours of the report"
 
 
 def test_half_written_lines_are_left_for_later(tmp_path: Path) -> None:
@@ -227,24 +245,23 @@ def test_a_race_rung_by_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     path = write_race(tmp_path)
     (tmp_path / "out").mkdir()
     watcher, looks = Watcher(tmp_path / "out"), []
-    keep = Heats._keep
+    keep = HalvingRunner._save
 
-    def kept(self: Heats, *given: Any) -> None:
+    def kept(self: HalvingRunner, *given: Any) -> None:
         keep(self, *given)
         looks.append(watcher.look())
 
-    monkeypatch.setattr(Heats, "_keep", kept)
+    monkeypatch.setattr(HalvingRunner, "_save", kept)
     tuned = tune(path, tmp_path / "out")
     assert [len(look["race"]["rungs"]) for look in looks] == [1, 2, 3, 4]
     assert {row["name"] for row in looks[0]["race"]["rows"]} == {"busy", "routed"}
-    assert looks[0]["title"] == "1 rung of the race done, to 0.125 of the horizon"
+    assert looks[0]["title"] == "1 rung of successive halving done, to 0.125 of the run"
     done = watcher.look()
     assert (done["kind"], done["state"]) == ("tune", "finished")
-    assert done["text"] == tuned.sentence
-    assert done["title"].startswith(f"Use {tuned.pick.name} at learning rate")
-    scores = [row["scores"][-1] for row in done["race"]["rows"]]
-    best = [score for score in scores if score is not None and math.isfinite(score)]
-    assert best == sorted(best)
+    assert (done["title"], done["text"]) == (tuned.verdict.title, tuned.verdict.because)
+    assert done["title"].startswith(f"Use {tuned.pick.name}, learning rate")
+    order = [tuned.halving.names[candidate.strategy] for candidate in tuned.halving.podium()]
+    assert [row["name"] for row in done["race"]["rows"]] == order
 
 
 def test_the_command_says_where_it_is_and_ends_quietly(tmp_path: Path) -> None:

@@ -10,8 +10,17 @@ import pytest
 
 from sojourn.live.watcher import Watcher
 from sojourn.tuning.tune import tune
-from tests.browser import CONTROLS, browser, kept, needs_chromium, printed_whole, schemes
-from tests.deploy.test_gridserver import Deployment
+from tests.browser import (
+    CONTROLS,
+    browser,
+    kept,
+    needs_axe,
+    needs_chromium,
+    printed_whole,
+    schemes,
+    serious_violations,
+)
+from tests.deployment.test_server import Deployment
 from tests.live.conftest import write_race
 from tests.live.test_explore_page import Page
 
@@ -23,11 +32,11 @@ pytestmark = needs_chromium
 def watching(folder: Path) -> Iterator[str]:
     """The address of a view of ``folder``."""
     server = Watcher(folder).serve_on()
-    thread = threading.Thread(target=server.serve, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server.address
-    server.stop()
-    server.close()
+    server.shutdown()
+    server.server_close()
     thread.join()
 
 
@@ -47,26 +56,34 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-@pytest.mark.parametrize("width", [1400, 390])
+CUT = """[...document.querySelectorAll('.card, .tiles div, h1, p, button, pre, .chart')]
+  .filter(e => e.offsetParent !== null && e.closest('.scroll') === null
+    && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
+
+
 @pytest.mark.parametrize("which", ["deployed", "tuned"])
 def test_nothing_overflows_is_cut_or_faint(
-    browser: Any, request: Any, tmp_path: Path, which: str, width: int
+    browser: Any, request: Any, tmp_path: Path, which: str
 ) -> None:
+    """At three sizes, light and dark; in a wide window answer and curves are in the first screen."""
     with watching(request.getfixturevalue(which)) as address:
-        made = Page(browser, address, viewport={"width": width, "height": 844})
+        made = Page(browser, address, viewport={"width": 1440, "height": 900})
         page = made.page
         page.wait_for_selector("#curves .curve")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        cut = page.evaluate(
-            "[...document.querySelectorAll('.card, .tiles div, h1, p, button, pre, .chart')]"
-            ".filter(e => e.offsetParent !== null && e.closest('.scroll') === null"
-            " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
-        )
-        assert cut == []
-        for scheme in schemes(page):
-            shot = kept(tmp_path, f"watch-{which}-{width}-{scheme}.png")
-            page.screenshot(path=str(shot), full_page=True)
-            assert shot.stat().st_size > 15_000
+        bottom = "document.querySelector('#curves svg').getBoundingClientRect().bottom"
+        assert page.evaluate(bottom) <= 900
+        for width, height in ((1440, 900), (1024, 768), (390, 844)):
+            page.set_viewport_size({"width": width, "height": height})
+            made.until(
+                "Math.abs(document.querySelector('#curves svg').viewBox.baseVal.width"
+                " - Math.max(300, document.getElementById('curves').clientWidth)) < 2"
+            )
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(CUT) == []
+            for scheme in schemes(page):
+                shot = kept(tmp_path, f"watch-{which}-{width}-{scheme}.png")
+                page.screenshot(path=str(shot), full_page=True)
+                assert shot.stat().st_size > 15_000
         page.get_by_role("button", name="loss").click()
         made.until(
             "document.querySelector('#curves svg').getAttribute('aria-label').includes('loss')"
@@ -93,6 +110,18 @@ def test_it_is_printed_on_white_and_whole(
         made.close()
 
 
+@needs_axe
+@pytest.mark.parametrize("which", ["deployed", "tuned"])
+def test_it_has_no_serious_violation_of_accessibility(
+    browser: Any, request: Any, which: str
+) -> None:
+    with watching(request.getfixturevalue(which)) as address:
+        made = Page(browser, address)
+        made.page.wait_for_selector("#curves .curve")
+        assert serious_violations(made.page) == []
+        made.page.close()
+
+
 def test_what_is_shown_of_a_deployment(browser: Any, deployed: Path) -> None:
     with watching(deployed) as address:
         made = Page(browser, address, viewport={"width": 1400, "height": 900})
@@ -109,7 +138,7 @@ def test_what_is_shown_of_a_race(browser: Any, tuned: Path) -> None:
         made = Page(browser, address, viewport={"width": 1400, "height": 900})
         assert made.page.locator("#title").inner_text().startswith("Use ")
         head = made.page.locator("#race th").all_inner_texts()
-        assert head[2:] == [*(f"to 1/{k} of the horizon" for k in (8, 4, 2)), "to the end"]
+        assert head[2:] == [*(f"to 1/{k} of the run" for k in (8, 4, 2)), "to the end"]
         assert made.page.locator("#race tbody tr").count() == 2
         assert made.page.locator("#clients-card").is_hidden()
         made.close()

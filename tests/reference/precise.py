@@ -27,7 +27,7 @@ class Precise(NamedTuple):
 def precise_steady_state(
     loads: np.ndarray, counts: np.ndarray, population: int, *, longest: int = LARGEST_RECURSION
 ) -> Precise | None:
-    """By recursion up to ``longest`` tasks; beyond, ``None`` if the path's error cannot be told small."""
+    """By recursion up to ``longest`` tasks; beyond, ``None`` if the path's error cannot be shown to be small."""
     with mp.workdps(DIGITS):
         rho, c = [mpf(float(x)) for x in loads], [mpf(int(x)) for x in counts]
         if population <= longest:

@@ -17,7 +17,7 @@ STEP = mpf("1e-20")
 
 
 class Precise(NamedTuple):
-    """Every client's tasks at the end of a round, as `sojourn.jackson.occupancy.Occupancy`."""
+    """Every client's tasks at the end of a round, as `sojourn.theory.jackson.occupancy.Occupancy`."""
 
     throughput: mpf
     relative_delay: list[mpf]

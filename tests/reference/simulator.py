@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sojourn.dispatch import intervals
-from sojourn.laws import ServiceLaw
-from sojourn.network import Network
-from sojourn.simulation.alias import AliasTable, alias_table
-from sojourn.simulation.streams import BLOCK, generators, substreams
+from sojourn.fleet import Network
+from sojourn.fleet.laws import ServiceLaw
+from sojourn.simulation.streams import BLOCK, AliasTable, alias_table, generators, substreams
 from sojourn.types import FloatArray
 
 

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 
 from sojourn.dispatch import intervals
-from sojourn.laws import ServiceLaw
-from sojourn.network import Network
+from sojourn.fleet import Network
+from sojourn.fleet.laws import ServiceLaw
 from sojourn.simulation.calendars import Calendars
 from sojourn.simulation.streams import BLOCK, generators, substreams
 from tests.reference.simulator import Completion, _numbers, _targets
@@ -118,7 +118,8 @@ def simulate_stations(
             send(next(targets), now)
         elif policy == "never-queue":
             free = [i for i in range(n) if not held[i]]
-            send(min(free, key=lambda i: ((given[i] + 0.5) * interval[i], i)), now)
+            back = {i: now if speeds is None else speeds.back(i, now) for i in free}
+            send(min(free, key=lambda i: (back[i], (given[i] + 0.5) * interval[i], i)), now)
         else:
             send(client, now)
 
@@ -175,19 +176,32 @@ class _Speeds:
     """Every client's speed as a list of steps, as long as is asked for."""
 
     def __init__(self, calendars: Calendars, clients: int) -> None:
-        self._calendars, self._end = calendars, 0.0
+        self._calendars, self._ends = calendars, [0.0]
         self._steps: list[list[tuple[float, float]]] = [[] for _ in range(clients)]
 
     def _step(self, client: int, place: int) -> tuple[float, float]:
         while len(self._steps[client]) <= place:
-            if self._end == np.inf:
+            if self._ends[-1] == np.inf:
                 return np.inf, 1.0
-            window = self._calendars.following()
-            self._end = float(window.end[0])
-            for i, steps in enumerate(self._steps):
-                part = slice(window.first[i], window.first[i + 1])
-                steps += zip(window.begin[part].tolist(), window.speed[part].tolist(), strict=True)
+            self._load()
         return self._steps[client][place]
+
+    def _load(self) -> None:
+        window = self._calendars.following()
+        self._ends.append(float(window.end[0]))
+        for i, steps in enumerate(self._steps):
+            part = slice(window.first[i], window.first[i + 1])
+            steps += zip(window.begin[part].tolist(), window.speed[part].tolist(), strict=True)
+
+    def back(self, client: int, now: float) -> float:
+        """When the client is next there; at the latest the end of the window that ``now`` is in."""
+        while self._ends[-1] <= now:
+            self._load()
+        end = next(end for end in self._ends if end > now)
+        for begin, _, speed in self._pieces(client, now):
+            if speed > 0.0 or begin >= end:
+                return min(begin, end)
+        raise AssertionError
 
     def _pieces(self, client: int, begin: float):
         """(begin, end, speed) from ``begin`` on."""

@@ -7,20 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.commands import Commands
 
-from sojourn.constants import LearningConstants
-from sojourn.estimate import Estimate
-from sojourn.figure import Figure, Series, Table, View
-from sojourn.history import History
-from sojourn.network import built_in_fleet
-from sojourn.optimize import NoiseRate, PerRound
+from reproduction.pages import reproduction_report as report_of
+from reproduction.palette import marked_label
+from reproduction.verdict import Finding, Statement
+from sojourn._support.estimate import Estimate
+from sojourn.dispatch import Routed
+from sojourn.figures.figure import Figure, Series, Table, View
+from sojourn.fleet import Network, built_in_fleet, uniform_routing
 from sojourn.planning import plan
-from sojourn.planpage import plan_report
+from sojourn.planning.objectives import NoiseRate, PerRound
 from sojourn.report.curves import learning_figure
-from sojourn.reproduce.pages import report_of
-from sojourn.reproduce.palette import marked_label
-from sojourn.reproduce.verdict import Finding, Statement
+from sojourn.report.plan import plan_report
+from sojourn.runs.folder import RunFolder
+from sojourn.runs.history import History
+from sojourn.simulation.simulate import simulate
+from sojourn.theory.constants import LearningConstants
+from tests.commands import Commands
 
 FLEET = built_in_fleet("three-clusters")
 STRATEGIES = ("uniform", "balanced", "square-root", "plan", "each client")
@@ -51,7 +54,7 @@ def trained(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Pat
     constants = LearningConstants(1.0, 1.0, 1.0, 1.0)
     split = plan(FLEET, PerRound(constants, learning_rate=0.01, rounds=1000), concurrency=30)
     assert split.network.fleet.classes > FLEET.classes
-    split.write(where / "plan.toml")
+    split.write(where / "plan.toml", Routed())
     (where / "experiment.toml").write_text(EXPERIMENT, encoding="utf-8")
     done = commands.run(where, "train", "experiment.toml", "--out", "run")
     assert done.code == 0, done.error
@@ -114,7 +117,61 @@ def tuned_folder(run_folder: Path) -> Path:
         "seconds": 2.5,
     }
     (run_folder / "tune.json").write_text(json.dumps(tuning), encoding="utf-8")
+    RunFolder(run_folder).ledger.path.unlink(missing_ok=True)  # made by hand: no digests to keep
     return run_folder
+
+
+@pytest.fixture
+def deployed_folder(tmp_path: Path) -> Path:
+    """Sixty updates of thirty clients, as a server writes them."""
+    folder = tmp_path / "deployed"
+    folder.mkdir()
+    schedule = simulate(Network(FLEET, uniform_routing(FLEET), 30), rounds=60, seed=1)
+    rounds = np.arange(0, 61, 10)
+    accuracy = 0.9 - 0.8 * np.exp(-rounds / 20)
+    loss = -np.log(accuracy)
+    history = History(
+        strategy="deployed",
+        seed=0,
+        learning_rate=0.1,
+        clock="real",
+        round=rounds,
+        time=np.concatenate([[0.0], schedule.time])[rounds],
+        test_loss=loss,
+        test_accuracy=accuracy,
+        train_loss=loss,
+        staleness=np.full(rounds.size, 9.0),
+        gradients=rounds,
+        updates=rounds,
+    )
+    run = RunFolder(folder)
+    run.write_history([history])
+    run.write_summary({"strategies": [{"name": "deployed", "time_to": {}}]})
+    names = [f"client {k}" for k in range(FLEET.size)]
+    counts = {"routed": 90, "used": 60, "refused": 2, "late": 1, "lost": 0}
+    run.status_path.write_text(
+        json.dumps(
+            {
+                "phase": "finished",
+                "counts": counts,
+                "clients": [
+                    {"name": name, "number": k, "status": "alive", "used": 2, "refused": 0}
+                    for k, name in enumerate(names)
+                ],
+            }
+        )
+    )
+    lines = zip(
+        schedule.client.tolist(), schedule.dispatched.tolist(), schedule.time.tolist(), strict=True
+    )
+    run.tasks_path.write_text(
+        "".join(
+            json.dumps({"client": c, "dispatched": d, "time": t, "service_seconds": None}) + "\n"
+            for c, d, t in lines
+        )
+    )
+    run.ledger.path.unlink(missing_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -135,7 +192,9 @@ def tuned_page(tuned_folder: Path, pages: Path) -> Path:
 def plan_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a plan, as ``sojourn plan --page`` writes it."""
     best = plan(FLEET, NoiseRate())
-    return plan_report(best).write(tmp_path_factory.mktemp("plan") / "plan.html", stills=False)
+    return plan_report(best, command="sojourn explore three-clusters").write(
+        tmp_path_factory.mktemp("plan") / "plan.html", stills=False
+    )
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser import CONTROLS, browser, kept, needs_chromium, new_page, schemes
 
-from sojourn.reproduce.pages import report_of
+from reproduction.pages import reproduction_report as report_of
+from tests.browser import CONTROLS, browser, kept, needs_chromium, new_page, schemes
+from tests.report.test_first_screen import CUT
 
 __all__ = ["browser"]
 pytestmark = needs_chromium
@@ -51,6 +52,22 @@ def opened(window: Any, report: Path) -> Iterator[Any]:
     assert (complaints, asked) == ([], [])
 
 
+def open_all(page: Any) -> None:
+    """Open every closed part, and wait until its figures are drawn."""
+    page.evaluate(
+        "document.querySelectorAll('details.fold').forEach(fold => { fold.open = true; })"
+    )
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.plot')].every(p => p.dataset.drawn === 'true')"
+    )
+
+
+def close_all(page: Any) -> None:
+    page.evaluate(
+        "document.querySelectorAll('details.fold').forEach(fold => { fold.open = false; })"
+    )
+
+
 def visible_curves(page: Any, name: str) -> list[str]:
     return page.evaluate(
         "name => document.getElementById(name).data"
@@ -60,17 +77,19 @@ def visible_curves(page: Any, name: str) -> list[str]:
 
 
 def test_every_figure_is_drawn(opened: Any) -> None:
+    open_all(opened)
     plots = opened.query_selector_all(".plot")
     assert len(plots) == 6
     for plot in plots:
         assert plot.get_attribute("data-drawn") == "true"
         assert plot.query_selector_all("svg .trace, svg .point"), plot.get_attribute("id")
         assert len(plot.get_attribute("aria-label")) > 20
+    close_all(opened)
 
 
 def test_a_chip_hides_a_strategy_and_shows_it_again(opened: Any) -> None:
-    chip = opened.locator('#run-1 .chip[data-strategy="balanced"]')
-    plot = opened.locator("section#run-1 .plot").get_attribute("id")
+    chip = opened.locator('#claim-6 .chip[data-strategy="balanced"]')
+    plot = opened.locator("section#claim-6 .plot").get_attribute("id")
     assert "balanced" in visible_curves(opened, plot)
     chip.click()
     opened.wait_for_function(
@@ -140,20 +159,8 @@ def test_dark_and_light(opened: Any) -> None:
     assert background() == light
 
 
-CUT = """() => [...document.querySelectorAll('h1, p, .tiles div, .chip, .plot, .drawing, .drawing svg')]
-  .filter(e => e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1
-    && getComputedStyle(e).overflowX !== 'visible')
-  .concat([...document.querySelectorAll('.drawing svg text, .plot .main-svg text')].filter(t => {
-    const box = t.getBoundingClientRect(), whole = t.closest('svg').getBoundingClientRect();
-    return box.width && (box.left < whole.left - 1 || box.right > whole.right + 1
-      || box.top < whole.top - 1 || box.bottom > whole.bottom + 1);
-  })).map(e => e.textContent.trim().slice(0, 60))"""
-"""What lies outside the window, or a text of a picture outside the picture."""
-
-
-@pytest.mark.parametrize("which", ["report", "tuned_page", "plan_page"])
 def test_nothing_is_cut_or_faint_at_any_size_nor_on_paper(
-    browser: Any, request: Any, tmp_path: Path, which: str
+    browser: Any, report: Path, tmp_path: Path
 ) -> None:
     """On a phone, then in a window that is drawn wider (other tests open it in one), then printed.
 
@@ -163,19 +170,19 @@ def test_nothing_is_cut_or_faint_at_any_size_nor_on_paper(
     complaints: list[str] = []
     page.on("console", lambda m: complaints.append(m.text) if m.type != "log" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(request.getfixturevalue(which).as_uri())
+    page.goto(report.as_uri())
     page.wait_for_selector("body[data-ready=true]")
     for width in (PHONE["width"], 1400):
         page.set_viewport_size({"width": width, "height": 844})
         for scheme in schemes(page):
-            shot = kept(tmp_path, f"{which}-{width}-{scheme}.png")
+            shot = kept(tmp_path, f"report-{width}-{scheme}.png")
             page.screenshot(path=str(shot), full_page=True)
             assert shot.stat().st_size > 20_000
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert page.evaluate(CUT) == []
-    check_print(page, kept(tmp_path, f"{which}-system.pdf"))
+    check_print(page, kept(tmp_path, "report-system.pdf"))
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    check_print(page, kept(tmp_path, f"{which}-dark.pdf"))
+    check_print(page, kept(tmp_path, "report-dark.pdf"))
     page.close()
     assert complaints == []
 
@@ -209,16 +216,18 @@ def test_every_switch_of_a_plan_page_works(browser: Any, plan_page: Path) -> Non
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(plan_page.as_uri())
     page.wait_for_selector("body[data-ready=true]")
-    opening = page.locator("#verdict")
+    classes = page.locator("#classes-section")
+    open_all(page)
     for metric in ("busy", "wait", "weight", "share"):
-        opening.get_by_role("button", name=metric, exact=True).click()
+        classes.get_by_role("button", name=metric, exact=True).click()
         page.wait_for_selector(f'#classes[data-view="{metric}"]')
     for chip in page.query_selector_all(".chip"):
         chip.click()
         assert chip.get_attribute("aria-pressed") == "false"
         chip.click()
         assert chip.get_attribute("aria-pressed") == "true"
-    for words in page.query_selector_all("summary"):
+    inner = page.query_selector_all(".words > summary")
+    for words in [*inner, *page.query_selector_all(".fold > summary")]:
         was_open = words.evaluate("e => e.parentElement.open")
         words.click()
         assert words.evaluate("e => e.parentElement.open") is not was_open
@@ -226,13 +235,15 @@ def test_every_switch_of_a_plan_page_works(browser: Any, plan_page: Path) -> Non
     page.click("#theme")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
     metrics = {f"kind=metric value={name}" for name in ("busy", "wait", "weight", "share")}
-    assert set(page.evaluate(CONTROLS)) == metrics | {"chip", "details", "theme"}, "all clicked"
+    assert set(page.evaluate(CONTROLS)) == metrics | {"chip", "copy", "details", "theme"}, (
+        "all clicked"
+    )
     drawn = page.evaluate(
         "[...document.querySelectorAll('.plot')].map(p => p.id + ' ' + p.dataset.drawn)"
     )
     cells = page.locator("#map svg rect title").count()
     page.close()
-    assert drawn == ["classes true", "frontier true", "worth true"]
+    assert drawn == ["tasks true", "classes true", "frontier true", "worth true"]
     assert cells == 21 * 12 + 12
     assert complaints == []
 
@@ -249,30 +260,44 @@ def test_a_table_wider_than_a_phone_keeps_its_first_column(opened: Any) -> None:
     assert left == [200, 0]
 
 
+def test_the_command_can_be_copied(browser: Any, tuned_page: Path) -> None:
+    page = new_page(browser, viewport=DESKTOP)
+    page.goto(tuned_page.as_uri())
+    page.wait_for_selector("body[data-ready=true]")
+    command = page.locator("#command").inner_text()
+    page.click("#copy")
+    page.wait_for_function(
+        "() => document.getElementById('copy').textContent === 'Copied'"
+        " || getSelection().toString().length > 0"
+    )
+    page.close()
+    assert command == "sojourn deploy init my-app"
+
+
 def test_a_tuned_page_opens_with_its_answer(browser: Any, tuned_page: Path) -> None:
     page = new_page(browser, viewport={"width": 1400, "height": 900})
     page.goto(tuned_page.as_uri())
     page.wait_for_selector("body[data-ready=true]")
-    assert page.locator("h1").inner_text() == "Use square-root at learning rate 0.1"
-    assert page.locator(".finding").first.inner_text() == "square-root is best, we say."
-    order = page.evaluate(
-        "[...document.querySelectorAll('.finding, .tiles, table.data, .plot')].slice(0, 4)"
-        ".map(e => e.className.split(' ')[0])"
-    )
-    assert order == ["finding", "tiles", "data", "plot"]
-    assert page.locator("#race-1 h2").inner_text() == "The race"
+    assert page.locator("h1").inner_text() == "Use square-root, learning rate 0.1"
+    groups = page.locator(".group").all_inner_texts()
+    assert groups[0] == "The pick, by final loss"
+    assert len(groups) == 2
+    open_all(page)
+    assert page.locator("#race-1 h2").inner_text() == "How the strategy was chosen"
     names = page.evaluate(
         "document.getElementById('race-1').querySelector('.plot').data.map(t => t.name)"
     )
     page.close()
-    assert names == ["dropped on the way", "square-root, 0.1", "uniform, 0.1"]
+    assert names == ["stopped early", "square-root, 0.1", "uniform, 0.1"]
 
 
 def test_timelines_are_drawn_with_a_row_per_client(opened: Any) -> None:
-    drawings = opened.query_selector_all("#timeline-1 svg.timeline")
+    drawings = opened.query_selector_all("#timelines-1 svg.timeline")
     assert len(drawings) == 5
     for drawing in drawings:
         assert len(drawing.query_selector_all("rect.touch")) == 30
         assert drawing.query_selector_all("path.s0, path.s1")
         size = drawing.query_selector("text").evaluate("t => getComputedStyle(t).fontSize")
         assert size == "12px", "the rules of the drawing reach it"
+    first = opened.query_selector("#timeline-1 svg.timeline")
+    assert len(first.query_selector_all("rect.touch")) == 60, "the pick and uniform routing"

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.history import History
-from sojourn.report.comparison import compare, to_csv, to_latex
+from sojourn.report.comparison import compare
+from sojourn.runs.history import History
 
 
 def run(strategy, seed, final, *, times=(0.0, 5.0, 10.0), **changes):
@@ -42,7 +42,7 @@ def test_the_paired_test_is_that_of_scipy():
     assert other.paired.p == pytest.approx(theirs.pvalue, rel=1e-10)
     assert (other.paired.low, other.paired.high) == pytest.approx(tuple(interval), rel=1e-10)
     assert other.paired.difference == pytest.approx(0.0375)
-    assert other.final.deviation == pytest.approx(np.std(SECOND, ddof=1))
+    assert other.final.standard_error == pytest.approx(np.std(SECOND, ddof=1) / 2)
 
 
 def test_runs_are_paired_by_seed_whatever_their_order():
@@ -90,14 +90,14 @@ def test_diverged_runs_are_counted_and_left_out():
 
 def test_csv_and_latex():
     found = compare(groups(), [0.72, 0.9])
-    first, second = csv.DictReader(io.StringIO(to_csv(found)))
+    first, second = csv.DictReader(io.StringIO(found.to_csv()))
     assert float(second["final_accuracy"]) == pytest.approx(np.mean(SECOND))
     assert first["p"] == ""
     assert second["time_to_0.72_reached"] == "4"
     assert second["time_to_0.9_median"] == ""
-    latex = to_latex(found)
+    latex = found.to_latex()
     assert latex.count(r"\\") == 3
-    assert r"plan\_1 & $77.0 \pm 2.2\,\%$" in latex
+    assert r"plan\_1 & $77.0 \pm 1.1\,\%$" in latex
     assert r"time to 72\%" in latex
     assert "$> 10$ (0/4)" in latex
 

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from sojourn.figure import Figure, Series, View, spread
-from sojourn.history import History
-from sojourn.palette import inks
-from sojourn.report.curves import learning_figure, mean_and_deviation
-from sojourn.report.sections import results_table, seen_staleness
+from reproduction.stored import figure_from_json, figure_to_json
+from sojourn.figures.figure import Series, View
+from sojourn.figures.labels import spread
+from sojourn.figures.palette import inks
+from sojourn.report.curves import learning_figure, mean_and_error, on_one_grid
+from sojourn.report.outcomes import final_text, seen_staleness, time_text
+from sojourn.runs.history import History
+from sojourn.types import FloatArray
 
 
 def line(seed: int, slope: float, *, end: float = 10.0) -> History:
@@ -33,37 +36,54 @@ def line(seed: int, slope: float, *, end: float = 10.0) -> History:
     )
 
 
-def test_mean_and_deviation_over_seeds_on_a_common_grid() -> None:
+def over_seeds(runs: list[History], axis: str, **options: float) -> tuple[FloatArray, ...]:
+    grid, values = on_one_grid(runs, "test_accuracy", axis=axis, **options)
+    return grid, *mean_and_error(values)
+
+
+def test_mean_and_standard_error_over_seeds_on_a_common_grid() -> None:
     runs = [line(0, 0.01), line(1, 0.03, end=8.0)]
-    grid, mean, deviation = mean_and_deviation(runs, "test_accuracy", axis="time")
+    grid, mean, error = over_seeds(runs, "time")
     assert grid[-1] == 10.0, "the shorter run is held"
     both = grid <= 8.0
     assert_allclose(mean[both], 0.02 * grid[both])
-    assert_allclose(deviation[both], 0.02 * grid[both] / math.sqrt(2))
+    assert_allclose(error[both], 0.02 * grid[both] / 2)
     assert mean[-1] == pytest.approx(np.mean([run.final_accuracy for run in runs]))
 
 
 def test_curves_are_held_to_the_horizon() -> None:
     runs = [line(0, 0.01), line(1, 0.03, end=8.0)]
-    grid, mean, _ = mean_and_deviation(runs, "test_accuracy", axis="time", horizon=12.0)
+    grid, mean, _ = over_seeds(runs, "time", horizon=12.0)
     assert grid[-1] == 12.0
     assert mean[-1] == pytest.approx(0.17)
 
 
-def test_the_band_of_a_loss_is_symmetric_in_logarithms() -> None:
+def test_the_band_is_one_standard_error_and_of_a_loss_symmetric_in_logarithms() -> None:
     runs = [replace(line(k, 0.01), test_loss=np.full(6, loss)) for k, loss in enumerate((1, 4))]
     view = next(v for v in learning_figure("f", "F", runs).views if v.metric == "loss")
     (series,) = view.series
     assert series.low is not None
     assert series.high is not None
     assert_allclose(series.low * series.high, series.y**2)
-    assert_allclose(series.high / series.y, math.exp(math.log(4) / math.sqrt(2)))
+    assert_allclose(series.high / series.y, math.exp(math.log(4) / 2))
+
+
+def test_with_strong_strategies_the_rest_is_thin_and_the_first_alone_has_a_band() -> None:
+    runs = [replace(line(k, 0.01), strategy=name) for name in "abcd" for k in (0, 1)]
+    view = learning_figure("f", "F", runs, strong=["c", "a"]).views[0]
+    assert {s.name: s.weight for s in view.series} == {
+        "b": "thin",
+        "d": "thin",
+        "a": "strong",
+        "c": "pick",
+    }
+    assert [s.name for s in view.series if s.low is not None] == ["c"]
+    inks = view.inks()
+    assert inks["b"] == inks["d"] != inks["c"] != inks["a"]
 
 
 def test_rounds_are_kept_as_they_were_evaluated() -> None:
-    grid, mean, _ = mean_and_deviation(
-        [line(0, 0.01), line(1, 0.03)], "test_accuracy", axis="rounds"
-    )
+    grid, mean, _ = over_seeds([line(0, 0.01), line(1, 0.03)], "rounds")
     assert grid.tolist() == [0, 10, 20, 30, 40, 50]
     assert_allclose(mean, 0.02 * np.linspace(0, 10, 6))
 
@@ -72,17 +92,16 @@ def test_staleness_is_weighted_by_tasks() -> None:
     assert seen_staleness(line(0, 0.01)) == pytest.approx((10 + 20 + 30 + 40 + 100) / 60)
 
 
-def test_the_table_gives_standard_errors_and_missed_targets() -> None:
-    table = results_table([line(0, 0.01), line(1, 0.03)], targets=[0.2])
-    row = dict(zip(table.columns, table.rows[0], strict=True))
-    assert row["final test accuracy"] == "20.0 ± 10.0%"
-    assert row["time to 20%, units"] == "1 of 2 seeds reached it"
+def test_texts_give_standard_errors_and_missed_targets() -> None:
+    runs = [line(0, 0.01), line(1, 0.03)]
+    assert final_text(runs, runs[0].measure) == "20.0 ± 10.0%"
+    assert time_text(runs, 0.2) == "1 of 2 seeds reached it"
 
 
 def test_a_figure_survives_its_file(histories: list[History]) -> None:
     figure = learning_figure("f", "Title", histories)
-    again = Figure.from_json(figure.to_json())
-    assert again.to_json() == figure.to_json()
+    again = figure_from_json(figure_to_json(figure))
+    assert figure_to_json(again) == figure_to_json(figure)
     assert [view.axis for view in again.views] == ["time", "rounds", "time", "rounds"]
 
 

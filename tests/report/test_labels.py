@@ -7,9 +7,9 @@ import pytest
 from matplotlib import rc_context
 from matplotlib.text import Annotation, Text
 
-from sojourn.figure import Figure, Series, View
-from sojourn.report import matplotlib_figure
-from sojourn.report.plotly_figure import plotly_views
+from sojourn.figures import matplotlib_figure
+from sojourn.figures.figure import Figure, Series, View
+from sojourn.figures.plotly_figure import plotly_views
 
 MARKS = {
     7: {
@@ -86,3 +86,28 @@ def test_a_label_that_is_crowded_out_stands_further_off_on_a_leader() -> None:
     assert [t.arrow_patch is not None for t in labels].count(True) >= 2
     boxes = [Text.get_window_extent(t) for t in labels]
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+@pytest.mark.parametrize("letters", [8, 40])
+def test_names_leave_room_for_the_curves_in_a_column_of_a_paper(letters: int) -> None:
+    """3.3 x 2.2 inches: long names stand in a legend below, and nothing leaves the picture."""
+    names = [
+        f"{k} {'strategy of a long name, debiased, adaptive'[: letters - 2]}" for k in range(6)
+    ]
+    curves = [Series(name, [0.0, 1.0], [0.0, k + 1.0]) for k, name in enumerate(names)]
+    view = View("time", "test accuracy", tuple(curves))
+    figure = Figure("f", "", "Six curves.", (view,))
+    with rc_context({**matplotlib_figure._STYLE, "font.size": matplotlib_figure.SMALL}):
+        canvas = matplotlib_figure._draw(figure, view, (3.3, 2.2))
+        canvas.draw_without_rendering()
+    (axes,) = canvas.axes
+    assert axes.bbox.width >= 0.5 * canvas.bbox.width
+    assert axes.bbox.height >= 0.35 * canvas.bbox.height
+    legend = [text for one in canvas.legends for text in one.get_texts()]
+    texts = legend or [text for text in axes.texts if isinstance(text, Annotation)]
+    assert bool(legend) == (letters == 40)
+    assert {" ".join(text.get_text().split()) for text in texts} == set(map(str.strip, names))
+    for text in texts:
+        box = Text.get_window_extent(text)
+        assert box.x0 >= 0 and box.x1 <= canvas.bbox.width + 0.5
+        assert box.y0 >= 0 and box.y1 <= canvas.bbox.height + 0.5

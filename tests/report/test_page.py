@@ -1,18 +1,20 @@
 """The page as a file: complete without a network, escaped, and one thing written once."""
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 
+from reproduction.pages import collect, reproduction_report as report_of
+from reproduction.verdict import Finding, Statement
+from sojourn._support.estimate import Estimate
 from sojourn.errors import InvalidFile
-from sojourn.figure import Figure, Series, View
-from sojourn.palette import inks
-from sojourn.report import Report, matplotlib_figure
-from sojourn.report.page import chips
-from sojourn.report.sections import Section
-from sojourn.reproduce.pages import collect, report_of
-from sojourn.reproduce.verdict import Finding, Statement
+from sojourn.figures import matplotlib_figure
+from sojourn.figures.figure import Figure, Series, View
+from sojourn.figures.palette import inks
+from sojourn.report import Report
+from sojourn.report.page import Section, chips, dot_cells
 
 
 def test_the_page_is_self_contained(reproduction: Path, run_folder: Path, tmp_path: Path) -> None:
@@ -52,8 +54,7 @@ def test_a_sentence_about_many_cases_is_written_once(tmp_path: Path) -> None:
     says = "It is better."
     told = [Statement(says, f"By {k}.", "reproduces", "at the end", f"case {k}") for k in (1, 2)]
     untold = [
-        Statement(says, "Not run.", "cannot be told here", "at the end", f"case {k}")
-        for k in range(3, 21)
+        Statement(says, "Not run.", "inconclusive", "at the end", f"case {k}") for k in range(3, 21)
     ]
     alone = Statement("It is unique.", "It is.", "reproduces")
     finding = Finding("8", "t", "s", "c", "quick", (*told, *untold, alone))
@@ -67,7 +68,7 @@ def test_a_sentence_about_many_cases_is_written_once(tmp_path: Path) -> None:
     assert "18 cases" in table
     assert "case 3; case 4; case 5" in table
     assert table.count("<tr") == 1 + 1 + 2 + 1 + 1
-    assert "21 statements: 3 reproduced, 18 cannot be told here" in html
+    assert "21 statements: 3 reproduced, 18 inconclusive" in html
 
 
 def test_stills_stand_beside_the_page(run_folder: Path, tmp_path: Path) -> None:
@@ -76,7 +77,8 @@ def test_stills_stand_beside_the_page(run_folder: Path, tmp_path: Path) -> None:
     views = ("accuracy-time", "accuracy-rounds", "loss-time", "loss-rounds")
     drawn = {f"learning-1-{view}" for view in views} | {"routing-1", "staleness-1"}
     stills = {f"{name}.{kind}" for name in drawn for kind in ("png", "svg")}
-    assert files == stills | {f"timeline-1-{k}.svg" for k in range(1, 6)}
+    timelines = {"timeline-1.svg"} | {f"timeline-1-{k}.svg" for k in range(1, 6)}
+    assert files == stills | timelines
     png = (tmp_path / "report-figures" / "learning-1-accuracy-time.png").read_bytes()
     assert png.startswith(b"\x89PNG")
     svg = (tmp_path / "report-figures" / "learning-1-accuracy-time.svg").read_text()
@@ -103,6 +105,17 @@ def test_many_stills_are_the_same_whoever_draws_them(
         assert (tmp_path / "many-figures" / path.name).read_bytes() == path.read_bytes()
 
 
+def test_a_cell_shows_its_mean_and_error_on_the_scale_of_its_column() -> None:
+    estimates = [Estimate(1.0, 0.5), Estimate(3.0, 0.0), Estimate(math.nan, math.nan)]
+    first, second, third = dot_cells(estimates, ["1.0 ± 0.5", "<3>", "not reached"])
+    assert "1.0&nbsp;±&nbsp;0.5" in first
+    assert 'd="M4.0 6H40.8"' in first
+    assert 'cx="96.0"' in second
+    assert "&lt;3&gt;" in second
+    assert third == "not reached"
+    assert dot_cells([estimates[0]], ["alone"]) == ["alone"], "one value needs no scale"
+
+
 def test_a_report_is_a_value() -> None:
     report = Report("Nothing <yet>", (Section("a", "One part", lead="Words."),))
     assert repr(report) == "Report('Nothing <yet>', 1 section, 0 figures)"
@@ -121,7 +134,7 @@ def test_runs_under_a_finding_are_not_listed_again(reproduction: Path, run_folde
 
 def test_a_folder_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidFile, match="nothing to report"):
-        collect([tmp_path])
+        report_of([tmp_path])
     with pytest.raises(InvalidFile, match="not a folder"):
         collect([tmp_path / "absent"])
 

@@ -1,4 +1,4 @@
-"""Colours that can be seen on both pages and told apart by everyone, computed."""
+"""Colours that can be seen on both pages and distinguished by everyone, computed."""
 
 from itertools import combinations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sojourn.palette import Ink, inks
-from sojourn.timeline import DARK, LIGHT
+from sojourn.figures.palette import Ink, inks
+from sojourn.figures.svg import DARK, LIGHT
 
 PAGES = {"light": "#ffffff", "dark": "#191d25"}
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
@@ -86,7 +86,7 @@ def test_no_two_inks_share_dash_and_marker() -> None:
 @pytest.mark.parametrize("eyes", BLIND)
 @pytest.mark.parametrize("page", ["light", "dark"])
 def test_colours_are_told_apart_by_all_eyes(page: str, eyes: str) -> None:
-    """The distance in OKLab; below 0.02 two patches are hardly told apart side by side."""
+    """The distance in OKLab; below 0.02 two patches are hardly distinguishable side by side."""
     seen = {name: oklab(BLIND[eyes] @ linear(c)) for name, c in drawn(page).items()}
     for one, other in combinations(seen, 2):
         assert np.linalg.norm(seen[one] - seen[other]) > 0.02, (one, other)

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-from tests.commands import Commands
 
-from sojourn.runfolder import RunFolder
-from sojourn.train.experiment.experiment import Experiment
+from sojourn.runs.folder import RunFolder
+from sojourn.training.experiment.experiment import Experiment
+from tests.commands import Commands
 
 
 def test_a_split_class_and_a_probability_per_client_are_reported(
@@ -14,10 +14,10 @@ def test_a_split_class_and_a_probability_per_client_are_reported(
 ) -> None:
     done = commands.run(tmp_path, "report", str(trained), "--no-stills")
     assert done.code == 0, done.error
-    assert done.out.startswith("report.html (")
+    assert done.out == f"Page: {(tmp_path / 'report.html').as_uri()}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Probability of each client" in page
+    assert "Theory against measurement" in page
     assert "each client" in page
 
 

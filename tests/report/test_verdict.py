@@ -1,4 +1,4 @@
-"""The sentence that opens a page: decided by the histories, and the same numbers everywhere."""
+"""The verdict: decided by the histories, in plain words, and the same numbers everywhere."""
 
 import html
 import re
@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sojourn.history import History
+from reproduction.pages import reproduction_report as report_of
 from sojourn.report.outcomes import by_strategy, final_text, time_text
-from sojourn.report.verdict import verdict_of
-from sojourn.reproduce.pages import report_of
-from sojourn.runfolder import RunFolder
+from sojourn.report.verdict import MOST_WORDS, verdict_of
+from sojourn.runs.folder import RunFolder
+from sojourn.runs.history import History
 
 
 def run(strategy: str, seed: int, speed: float, end: float) -> History:
-    """Accuracy rises in a straight line, ``speed`` per unit of time, up to ``end``."""
+    """Accuracy rises in a straight line, ``speed`` per time unit, up to ``end``."""
     time = np.linspace(0.0, 100.0, 101)
     accuracy = np.minimum(end, speed * time)
     return History(
@@ -45,36 +45,43 @@ PLAN = runs("plan", [0.020, 0.030, 0.024, 0.027], [0.81, 0.82, 0.81, 0.82])
 ROOT = runs("square-root", [0.030, 0.020, 0.027, 0.024], [0.88, 0.89, 0.88, 0.89])
 
 
-def test_strategies_that_cross_from_seed_to_seed_tie() -> None:
+def test_strategies_that_cross_from_seed_to_seed_are_not_significantly_different() -> None:
     verdict = verdict_of([*PLAN, *ROOT], [0.5, 0.8])
-    first, second = (time_text(group, 0.8) for group in (PLAN, ROOT))
-    assert verdict.sentence == (
-        f"plan and square-root tie to 80% ({first}, {second}); "
-        "square-root ends highest (88.5 ± 0.3%), 7.0 ± 0.0 points above plan."
-    )
-    assert verdict.headline == "square-root ends highest; plan and square-root tie to 80%"
-    assert [tile.value for tile in verdict.tiles] == ["square-root", first, "88.5 ± 0.3%", "4"]
+    assert verdict.tested == "time to 80%"
+    assert verdict.title == "Use plan or square-root"
+    assert verdict.because == "plan reaches 80% in 32.8 time units; square-root needs 32.8."
+    assert verdict.groups == {
+        "The pick, by time to 80%": ("plan",),
+        "Not significantly different from it (4 seeds)": ("square-root",),
+    }
+
+
+def test_without_targets_the_final_value_decides() -> None:
+    verdict = verdict_of([*PLAN, *ROOT])
+    assert verdict.tested == "final test accuracy"
+    assert verdict.title == "Use square-root, learning rate 0.1"
+    assert verdict.because == "It ends at 88.5% test accuracy; plan at 81.5%."
+    assert (verdict.alike, verdict.worse) == ((), ("plan",))
 
 
 def test_the_verdict_changes_when_the_histories_do() -> None:
     faster = runs("plan", [0.1, 0.1, 0.1, 0.1], [0.95, 0.96, 0.95, 0.96])
     before, after = verdict_of([*PLAN, *ROOT], [0.8]), verdict_of([*faster, *ROOT], [0.8])
-    assert after.headline == "plan is first to 80% and ends highest"
-    assert after.sentence.startswith("plan reaches 80% first (8.0 ± 0.0; square-root: ")
-    assert after.tiles != before.tiles
+    assert after.title == "Use plan, learning rate 0.1"
+    assert after.because == "It reaches 80% in 8 time units; square-root needs 32.8."
+    assert after.worse == ("square-root",)
+    assert after != before
 
 
-def test_seeds_that_miss_the_target_are_told_and_not_averaged_over() -> None:
+def test_seeds_that_miss_the_target_are_counted_and_not_averaged_over() -> None:
     some = runs("some", [0.03] * 4, [0.9, 0.9, 0.7, 0.7])
     assert time_text(some, 0.8) == "2 of 4 seeds reached it"
-    alone = verdict_of(some, [0.8]).sentence
-    assert alone == "some ends at 80.0 ± 5.8% test accuracy; 80%: 2 of 4 seeds reached it."
-    never = verdict_of([*some, *runs("never", [0.01] * 4, [0.3] * 4)], [0.8]).sentence
-    assert never.startswith(
-        "no strategy reached 80% with every seed: with some 2 of 4 seeds reached it; "
-    )
-    easier = verdict_of([*PLAN, *some], [0.5, 0.8, 0.85]).sentence
-    assert "80%" in easier.split(";")[0], "the hardest target that one strategy reached for sure"
+    alone = verdict_of(some, [0.8])
+    assert alone.title == "Reached 80.0% test accuracy with some"
+    assert alone.because == "It ends at 80.0% test accuracy."
+    easier = verdict_of([*PLAN, *some], [0.5, 0.8, 0.85])
+    assert easier.tested == "time to 80%", "the hardest target that one strategy always reached"
+    assert easier.because.endswith("some reached it in 2 of 4 runs.")
 
 
 def test_a_run_that_diverged_has_no_end() -> None:
@@ -84,44 +91,98 @@ def test_a_run_that_diverged_has_no_end() -> None:
     ]
     assert final_text(lost, lost[0].measure) == "81.7 ± 0.3%"
     verdict = verdict_of([*lost, *ROOT])
-    assert verdict.headline == "square-root ends highest"
-    assert verdict.tiles[-1].label == "seeds, each for 2 strategies; 1 runs diverged"
-
-
-def test_one_seed_decides_nothing() -> None:
-    verdict = verdict_of([PLAN[0], ROOT[0]], [0.8])
-    assert verdict.headline == "square-root is first to 80% and ends highest, with one seed"
-    assert verdict.sentence.endswith("With one seed, nothing of this is certain.")
+    assert verdict.pick == "square-root"
+    assert verdict.worse == ("lost",)
 
 
 def test_without_labels_the_loss_decides() -> None:
     blind = [replace(r, test_accuracy=np.full(101, np.nan)) for r in (*PLAN, *ROOT)]
     verdict = verdict_of(blind)
-    assert verdict.headline == "square-root ends lowest"
-    assert "below plan" in verdict.sentence
+    assert verdict.title == "Use square-root, learning rate 0.1"
+    assert verdict.because == "It ends at a test loss of 0.115; plan at 0.185."
+
+
+SLOW = runs("slow", [0.01, 0.012, 0.011, 0.009], [0.4, 0.42, 0.41, 0.39])
+FAST = runs("fast", [0.1, 0.11, 0.1, 0.11], [0.95, 0.96, 0.95, 0.96])
+FLAT = [
+    replace(h, test_accuracy=np.full(101, 0.1), test_loss=np.full(101, 2.3)) for h in (*PLAN, *ROOT)
+]
+OUTCOMES = {
+    "clear win": ([*FAST, *SLOW], [0.8], "Use fast, learning rate 0.1"),
+    "several alike": (
+        [*PLAN, *ROOT, *(replace(h, strategy="third") for h in PLAN)],
+        [0.8],
+        "Run more seeds: 4 show no significant difference",
+    ),
+    "nothing learnt": (FLAT, [0.8], "Train longer: no strategy learnt anything"),
+    "one seed": ([FAST[0], SLOW[0]], [0.8], "Run more seeds: fast leads after one"),
+    "target not reached": (
+        [*SLOW, *(replace(h, strategy="other") for h in SLOW)],
+        [0.9],
+        "Train longer: no strategy reached 90%",
+    ),
+    "every run diverged": (
+        [replace(h, diverged_at=7) for h in (*PLAN, *ROOT)],
+        [0.8],
+        "Lower the learning rate: every run diverged",
+    ),
+}
+"""Histories, targets that the user set, and the title that they must have."""
+
+
+@pytest.mark.parametrize("kind", OUTCOMES)
+def test_every_kind_of_outcome_has_a_title_that_says_what_to_do(kind: str, tmp_path: Path) -> None:
+    histories, targets, title = OUTCOMES[kind]
+    verdict = verdict_of(histories, targets, asked=True, folder=tmp_path / "run")
+    assert verdict.title == title
+    assert len(verdict.title.split()) <= MOST_WORDS
+    assert verdict.because.endswith(".")
+    assert verdict.because.count(". ") == 0, "one sentence"
+    named = [name for names in verdict.groups.values() for name in names]
+    assert sorted(named) == sorted(by_strategy(histories)), "every strategy is in one group"
+    assert verdict.next_command.startswith("sojourn ")
+    for line in verdict.lines:
+        assert html.escape(line) in verdict._repr_html_()
+
+
+def test_a_tuning_is_judged_by_its_own_scores_whatever_the_role() -> None:
+    scores = {
+        "fast": [0.1, 0.11, 0.1, 0.11],
+        "slow": [0.5, 0.52, 0.51, 0.5],
+        "far": [0.6, 9, 0.1, 5],
+    }
+    confirmed = [
+        {"name": name, "learning_rate": 0.1, "baseline": name == "far", "scores": own}
+        for name, own in scores.items()
+    ]
+    tuning = {"pick": "fast", "criterion": "final loss", "confirmed": confirmed}
+    histories = [*FAST, *SLOW, *(replace(h, strategy="far") for h in SLOW)]
+    verdict = verdict_of(histories, [0.8], tuning=tuning)
+    assert verdict.tested == "final loss"
+    assert (verdict.alike, verdict.worse) == (("far",), ("slow",))
+    assert verdict.because == (
+        "It reaches 80% in 8 time units; slow does not reach it, far does not reach it."
+    )
 
 
 def numbers_on(page: str, strategies: Sequence[str]) -> dict[str, set[str]]:
     """For every strategy, all texts that a page gives as its final accuracy."""
-    plain = html.unescape(page)
+    plain = html.unescape(page).replace("\N{NO-BREAK SPACE}", " ")
     found: dict[str, set[str]] = {name: set() for name in strategies}
     results = plain[plain.index("<h3>Results</h3>") :]
     ends = plain[plain.index('class="ends"') : plain.index("<h3>Results</h3>")]
     words = re.search(r"Test accuracy at the end, best first: ([^<]*)\.", plain)
     assert words is not None
     for name in strategies:
-        row = re.search(rf"<tr><td>{name}</td>(.*?)</tr>", results)
+        row = re.search(rf"<tr><td>{name}</td>.*?<span class=.v.>([^<]*)</span>", results)
         assert row is not None
-        found[name].add(re.findall(r">([^<]*)</td>", row[1])[1])
+        found[name].add(row[1])
         end = re.search(rf"<td>{name}</td><td class=\"n\">([^<]*)<", ends)
         assert end is not None
         mean = re.search(rf"(?:^|; ){name} ([0-9.]+)( ± [0-9.]+)?% after", words[1])
         assert mean is not None
         assert end[1] == f"{mean[1]}%", "the end of the curve is the mean of the ends"
         found[name].add(f"{mean[1]}{mean[2]}%")
-        told = re.findall(rf"{name} ends highest \(([^;)]*)\)", plain)
-        tiles = re.findall(rf"<dt>final test accuracy, {name}</dt><dd>([^<]*)<", plain)
-        found[name].update([*told, *tiles])
     return found
 
 
@@ -141,17 +202,16 @@ def test_the_page_changes_with_its_histories(run_folder: Path) -> None:
     before = report_of([run_folder])
     path = run_folder / "history.jsonl"
     changed = [
-        replace(h, test_accuracy=np.minimum(1.0, h.test_accuracy + 0.2 * (h.strategy == "plan")))
+        replace(h, test_accuracy=np.minimum(1.0, h.test_accuracy + 0.5 * (h.strategy == "plan")))
         for h in History.read(path)
     ]
-    History.write(path, changed)
+    RunFolder(run_folder).write_history(changed)
     after = report_of([run_folder])
-    assert after.title != before.title
-    assert "plan" in after.title
-    assert after.sections[0].tiles != before.sections[0].tiles
+    assert (after.title, after.because) != (before.title, before.because)
+    assert "plan needs" in after.because and "plan needs" not in before.because
 
 
-@pytest.mark.parametrize("missing", ["sentence", "race"])
+@pytest.mark.parametrize("missing", ["criterion", "race"])
 def test_half_an_answer_is_refused(tuned_folder: Path, missing: str) -> None:
     import json
 

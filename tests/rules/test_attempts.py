@@ -8,26 +8,26 @@ import torch
 
 from sojourn.dispatch import Attempts, FirstOf, Restart, as_policy, policy_to_table
 from sojourn.errors import InvalidInput
-from sojourn.network import Fleet, Network, uniform_routing
+from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.rules import (
     AsyncSGD,
     MindFlayer,
     Rennala,
     Ringmaster,
     Shadowheart,
+    check_pair,
     equilibrium_time,
     mindflayer_attempts,
     rule_from_table,
     rule_to_table,
     shadowheart_numbers,
 )
-from sojourn.rules.pairing import check_pair
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
 from sojourn.testing import check_policy_conforms, check_rule_conforms
-from sojourn.train.replay.replay import replay
+from sojourn.training.replay.replay import replay
 from tests.rules.by_hand import run, uses, versions, weights
-from tests.train.small import small_problem
+from tests.training.small import small_problem
 
 
 def network(rates, tasks=None):

@@ -70,7 +70,7 @@ def test_minibatch_sgd_waits_for_the_cohort():
     # mean of 2 and 6 is 4, times eta .5.
     seen, last = run(MinibatchSGD(), [1.0], of(2.0, 6.0, 2.0))
     assert seen == [([1.0], 0, True), ([-1.0], 1, True), ([-1.0], 1, True)]
-    assert last.numbers == {"buffered": 1}
+    assert last.numbers == {"buffered": 1, "cut": 0}
 
 
 def test_fedavg_averages_the_trained_models():

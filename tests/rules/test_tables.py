@@ -1,5 +1,7 @@
 """Rules with a table of clients, worked by hand on two of them: eta = .5."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,7 @@ from sojourn.rules import (
     Ringleader,
     RoutedSAGA,
 )
-from sojourn.rules.memory import check_memory
+from sojourn.rules.state import check_memory
 from tests.rules.by_hand import run, uses, versions, weights
 
 
@@ -46,10 +48,18 @@ def test_ace_may_begin_at_once():
 def test_aced_leaves_out_what_is_too_old():
     # active: 0; both; 0 alone; both; nobody; 0 alone
     given = arrivals((0, 2.0, 0), (1, 4.0, 1), (0, 2.0, 0), (1, 6.0, 1), (1, 2.0, 3), (0, 1.0, 1))
-    seen, _ = run(ACED(max_staleness=1), [8.0], given, clients=2)
+    seen, _ = run(ACED(max_staleness=1, warm_up=False), [8.0], given, clients=2)
     assert weights(seen) == [[7.0], [5.5], [4.5], [2.5], [2.5], [2.0]]
     assert versions(seen) == [1, 2, 3, 4, 4, 5]
     assert all(uses(seen))
+
+
+def test_aced_fills_its_table_at_the_first_weights_before_it_steps():
+    # 0 twice and 1 at the first weights; means (4, 6): 5, then (4, 2): 3
+    given = arrivals((0, 2.0, 0), (0, 4.0, 0), (1, 6.0, 0), (1, 2.0, 0))
+    seen, _ = run(ACED(max_staleness=1), [8.0], given, clients=2)
+    assert weights(seen) == [[8.0], [8.0], [5.5], [4.0]]
+    assert versions(seen) == [0, 0, 1, 2]
 
 
 def test_saga_is_worked_by_hand():
@@ -94,11 +104,11 @@ def test_area_is_the_mean_of_trained_models():
 
 
 def test_malenia_waits_for_everybody_at_the_present_weights():
-    # means (3, 1): 2; then (4, 2): 3
-    given = arrivals((0, 2.0), (0, 4.0), (1, 1.0), (1, 99.0, 1), (1, 2.0), (0, 4.0))
+    # S/n = 1: one of each is a tie and goes on. Means (3, 1): 2; then (4, 2, twice): 3.5
+    given = arrivals((0, 2.0), (0, 4.0), (1, 1.0), (1, 99.0, 1), (1, 2.0), (0, 4.0), (1, 4.0))
     seen, _ = run(Malenia(), [8.0], given, clients=2)
-    assert weights(seen) == [[8.0], [8.0], [7.0], [7.0], [7.0], [5.5]]
-    assert uses(seen) == [True, True, True, False, True, True]
+    assert weights(seen) == [[8.0], [8.0], [7.0], [7.0], [7.0], [7.0], [5.25]]
+    assert uses(seen) == [True, True, True, False, True, True, True]
 
 
 def test_malenia_waits_for_a_harmonic_mean():
@@ -109,10 +119,28 @@ def test_malenia_waits_for_a_harmonic_mean():
     assert state.arrays["heard"].tolist() == [0, 0]
 
 
-def test_malenia_is_not_led_astray_by_rounding():
-    given = arrivals(*[(client, 1.0) for _ in range(49) for client in range(3)])
+def test_malenia_goes_on_at_a_tie_whatever_the_rounding():
+    # 49 of each of three clients: the harmonic mean is S/n = 49 exactly, and 3 (1/49) rounds.
+    given = arrivals(*[(client, 1.0) for _ in range(49) for client in range(3)], (1, 1.0))
     seen, _ = run(Malenia(batch_size=147), [8.0], given, clients=3)
-    assert versions(seen) == [0] * 146 + [1]
+    assert versions(seen) == [0] * 147 + [1]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_malenia_steps_where_its_definition_does(seed):
+    """Collect while the harmonic mean is at most S/n, in exact arithmetic."""
+    random, n, size = np.random.default_rng(seed), 3, int(6 + 3 * seed)
+    clients = random.choice(n, size=400, p=[0.2, 0.3, 0.5]).tolist()
+    seen, _ = run(
+        Malenia(batch_size=size), [0.0], arrivals(*[(c, 1.0) for c in clients]), clients=n
+    )
+    heard, version, expected = [0] * n, 0, []
+    for client in clients:
+        heard[client] += 1
+        if all(heard) and n / sum(Fraction(1, b) for b in heard) > Fraction(size, n):
+            version, heard = version + 1, [0] * n
+        expected.append(version)
+    assert versions(seen) == expected
 
 
 def test_ringleader_makes_rounds_of_n_updates():

@@ -44,3 +44,17 @@ def test_half_way_and_the_cap_by_hand():
 def test_wrong_knobs_are_refused(knobs):
     with pytest.raises(InvalidInput, match=next(iter(knobs))):
         Weighting(**knobs)
+
+
+@pytest.mark.parametrize("debias", [0.0, 0.2, 0.7, 1.0])
+@pytest.mark.parametrize("cap", [None, 1.5])
+def test_realised_divisors_are_those_of_the_shares_estimated_so_far(debias, cap):
+    clients, weighting = 4, Weighting(debias, cap)
+    senders = np.random.default_rng(3).integers(0, clients, 50) ** 2 % clients
+    shares, divisors = weighting.realised(senders, clients)
+    counts = np.ones(clients)
+    for k, sender in enumerate(senders):
+        estimated = counts / counts.sum()
+        assert shares[k] == pytest.approx(estimated[sender], rel=1e-12)
+        assert divisors[k] == pytest.approx(weighting.divisors(estimated)[sender], rel=1e-12)
+        counts[sender] += 1.0

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 
 import sojourn as sj
-from sojourn.estimate import Estimate
-from sojourn.jackson import analyze, occupancy
-from sojourn.laws import Law
-from sojourn.network import Fleet, Network, balanced_routing, uniform_routing
-from sojourn.simulation.activity import time_spent
-from sojourn.simulation.calendars import Drift, Hours
+from sojourn._support.estimate import Estimate
+from sojourn.fleet import Fleet, Network, balanced_routing, uniform_routing
+from sojourn.fleet.calendars import Drift, Hours
+from sojourn.fleet.laws import Law
 from sojourn.simulation.replicate import replicate
 from sojourn.simulation.scenario import Scenario
-from sojourn.simulation.schedule import Schedule
+from sojourn.simulation.schedule import Schedule, time_spent
 from sojourn.simulation.simulate import simulate
+from sojourn.theory.jackson import analyze, occupancy
 from tests.reference.station_simulator import simulate_stations
 
 FLEET = Fleet(
@@ -118,6 +117,7 @@ def random_networks(number: int) -> list[Network]:
     return found
 
 
+@pytest.mark.slow
 def test_the_approximation_is_near_the_simulation() -> None:
     """Absences of the order of a task: within 7 %, 1.5 % in the mean, an eighth of the product form's."""
     errors, of_the_product_form = [], []
@@ -255,11 +255,6 @@ def test_columns_that_cannot_be(columns: dict[str, list[float]], complaint: str)
                              drift=[[(1.0, 2.0)]] * 2),
             "which has 3; it has 2",
         ),
-        (
-            lambda: simulate(Network(FLEET, uniform_routing(FLEET), 7), rounds=9,
-                             policy="restart"),
-            "come and go or drift",
-        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said(build: object, complaint: str) -> None:
@@ -280,7 +275,7 @@ def test_hours_and_drift_from_files(tmp_path: Path) -> None:
     for text, complaint in (
         ("device,from,until\na,8,7\n", "line 2: from must be 0 or more and before until"),
         ("device,from,until\na,0,8\na,7,9\n", "line 3: a comes before it has gone, at 8"),
-        ("device,from,until\na,0,x\n", "line 2: the until must be a number"),
+        ("device,from,until\na,0,x\n", "line 2: until must be a number"),
         ("device,from,until\n", "no hours"),
         ("device,since,until\na,0,1\n", "since"),
     ):
@@ -289,7 +284,7 @@ def test_hours_and_drift_from_files(tmp_path: Path) -> None:
             sj.read_hours(hours)
     for text, complaint in (
         ("time,speed\n5,1\n4,1\n", "line 3: times must rise"),
-        ("time,speed\n5,0\n", "line 2: the speed must be above 0"),
+        ("time,speed\n5,0\n", "line 2: .*speed must be above 0"),
         ("time,speed,class\n5,1,middle\n", "middle"),
         ("time,speed\n", "no drift"),
     ):

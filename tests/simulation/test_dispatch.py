@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from sojourn.dispatch import Chooser, NeverQueue, Policy, View
-from sojourn.floor import noise_floor, noise_rate, target_rates
-from sojourn.laws import Law, Trace
-from sojourn.network import Fleet, Network, built_in_fleet, uniform_routing
+from sojourn.fleet import Fleet, Network, built_in_fleet, uniform_routing
+from sojourn.fleet.laws import Law, Trace
 from sojourn.simulation.simulate import simulate
+from sojourn.theory.floor import noise_floor, noise_rate, target_rates
 
 FLEETS = {
     "three-clusters": built_in_fleet("three-clusters"),

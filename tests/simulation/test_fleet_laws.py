@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.inputs import read_fleet
-from sojourn.laws import Law, Trace, as_laws
-from sojourn.network import Fleet, Network, uniform_routing
-from sojourn.optimize import group_clients
+from sojourn.fleet import Fleet, Network, uniform_routing
+from sojourn.fleet.laws import Law, Trace, as_laws
+from sojourn.fleet.named import read_fleet
+from sojourn.fleet.traces import trace_fleet
+from sojourn.planning.search import group_clients
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
-from sojourn.simulation.traces import trace_fleet
 
 TEXT = "service_rate,count,law\n1,2,lognormal(sigma=0.5)\n4,1,deterministic\n"
 
@@ -23,9 +23,9 @@ def test_column_law_is_simulated_unless_another_is_given(tmp_path: Path) -> None
     network = Network(fleet, uniform_routing(fleet), 4)
     told = simulate(network, rounds=500, seed=1)
     laws = (Law("lognormal", sigma=0.5), Law("deterministic"))
-    assert told.scenario.laws == laws
+    assert told.scenario.law == laws
     np.testing.assert_array_equal(told.time, simulate(network, rounds=500, seed=1, law=laws).time)
-    assert Scenario.of(network, law="gamma").laws == (Law("gamma"),)
+    assert Scenario.of(network, law="gamma").law == (Law("gamma"),)
 
 
 def test_column_law_is_written_and_read_back(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_column_law_is_written_and_read_back(tmp_path: Path) -> None:
     assert Network.from_table(network.to_table()) == network
     split = Network(fleet.select([0, 0, 1], [1, 1, 1]), [0.2, 0.3, 0.5], 4, parents=[0, 0, 1])
     assert split.whole_fleet() == fleet
-    assert Scenario.of(split).laws == (Law("lognormal", sigma=0.5), Law("deterministic"))
+    assert Scenario.of(split).law == (Law("lognormal", sigma=0.5), Law("deterministic"))
 
 
 def test_groups_do_not_mix_laws() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
-from sojourn.network import Network, built_in_fleet, uniform_routing
+from sojourn.fleet import Network, built_in_fleet, uniform_routing
 from sojourn.simulation import simulate as module
 from sojourn.simulation.replicate import replicate
 from sojourn.simulation.schedule import Schedule

@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 
 from sojourn.dispatch import Chooser, Policy
-from sojourn.energy import energy_per_round
 from sojourn.errors import InvalidInput
-from sojourn.floor import noise_floor, noise_rate, round_trip_rates, target_rates
-from sojourn.jackson import analyze
-from sojourn.laws import Law
-from sojourn.network import Fleet, Network, square_root_routing, uniform_routing
-from sojourn.simulation.activity import energy_used, time_spent
+from sojourn.fleet import Fleet, Network, square_root_routing, uniform_routing
+from sojourn.fleet.laws import Law
 from sojourn.simulation.replicate import replicate
-from sojourn.simulation.schedule import Schedule
+from sojourn.simulation.schedule import Schedule, energy_used, time_spent
 from sojourn.simulation.simulate import simulate
-from sojourn.simulation.stationary import stationary_whereabouts
+from sojourn.simulation.starts import stationary_whereabouts
+from sojourn.theory.energy import energy_per_round
+from sojourn.theory.floor import noise_floor, noise_rate, round_trip_rates, target_rates
+from sojourn.theory.jackson import analyze
 from tests.reference.station_simulator import simulate_stations
 
 FLEET = Fleet(
@@ -197,6 +196,6 @@ class _First(Chooser):
         return 0
 
 
-def test_policy_of_ones_own_is_refused_with_stations_not_simulated_without() -> None:
-    with pytest.raises(InvalidInput, match="links and a server that take time are simulated for"):
-        simulate(BOTH, rounds=10, policy=_Zero())
+def test_policy_of_ones_own_is_simulated_with_stations() -> None:
+    """The first tasks are spread; then all go to client 0, and come back from nobody else."""
+    assert set(simulate(BOTH, rounds=500, policy=_Zero()).client[-100:].tolist()) == {0}

@@ -10,7 +10,7 @@ from scipy.stats import kstest
 
 from sojourn.dispatch import Chooser, FirstOf, Policy, Restart, View, as_policy, policy_to_table
 from sojourn.errors import InvalidInput
-from sojourn.network import Fleet, Network, uniform_routing
+from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest, t
 
-from sojourn.estimate import Estimate
-from sojourn.jackson import analyze, covariance
-from sojourn.network import (
+from sojourn._support.estimate import Estimate
+from sojourn.fleet import (
     Fleet,
     Network,
     balanced_routing,
@@ -16,7 +15,8 @@ from sojourn.network import (
 )
 from sojourn.simulation.replicate import replicate
 from sojourn.simulation.simulate import simulate
-from sojourn.simulation.stationary import stationary_state
+from sojourn.simulation.starts import stationary_state
+from sojourn.theory.jackson import analyze, covariance
 from sojourn.types import FloatArray
 from tests.reference.enumeration import states
 
@@ -166,7 +166,7 @@ def test_spread_start_deals_round_robin() -> None:
     ids=["uniform", "balanced", "printed p*_H"],
 )
 def test_the_paper_three_clusters(routing: FloatArray, mean: float, deviation: float) -> None:
-    """Rounds within 3 000 units of time, from one task per client."""
+    """Rounds within 3 000 time units, from one task per client."""
     net = Network(CLUSTERS, routing, 30)
     found = replicate(net, time=3000.0, replicates=200, start="spread", seed=2)
     assert abs(found.rounds.z_scores(mean)) < 4

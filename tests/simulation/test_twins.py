@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import chi2_contingency, ks_2samp
 
 from sojourn.dispatch import FirstOf, Policy, Restart
-from sojourn.laws import Law, Trace, as_laws
-from sojourn.network import Fleet, Network, built_in_fleet, uniform_routing
-from sojourn.simulation.alias import alias_table
+from sojourn.fleet import Fleet, Network, built_in_fleet, uniform_routing
+from sojourn.fleet.laws import Law, Trace, as_laws
 from sojourn.simulation.simulate import simulate
+from sojourn.simulation.streams import alias_table
 from tests.reference.simulator import Completion, simulate_events, simulate_memoryless
 
 MIXED = Network(Fleet([0.3, 1.0, 1.7, 5.0], counts=[3, 2, 4, 1]), [0.15, 0.1, 0.07, 0.07], 7)

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from sojourn.laws import LAW_NAMES, Law, Trace
+from sojourn.fleet.laws import LAW_NAMES, Law, Trace
 from sojourn.testing import check_law_conforms
 
 BUILT_IN = [
     *(Law(name) for name in LAW_NAMES if name != "trace"),
     Law("lognormal", sigma=0.3),
     Law("erlang", stages=5),
+    Law("pareto", shape=1.2),
+    Law("pareto", shape=1.9),
     Trace([1.0, 2.0, 9.0]),
 ]
 
@@ -63,3 +65,25 @@ def test_one_of_ones_own_conforms():
 def test_what_does_not_conform_is_found(law, words):
     with pytest.raises(AssertionError, match=words):
         check_law_conforms(law)
+
+
+@dataclass(frozen=True)
+class HeavyTailed:
+    """Pareto times of infinite variance, of mean ``scale``; or uniform ones that claim to be."""
+
+    scale: float = 1.0
+    uniform: bool = False
+    name = "heavy-tailed"
+    scv = np.inf
+
+    def sample(self, random, size):
+        if self.uniform:
+            return self.scale * (0.5 + random.random(size))
+        return self.scale * (1.0 - 1.0 / 1.3) * (1.0 - random.random(size)) ** (-1.0 / 1.3)
+
+
+def test_a_wrong_mean_is_found_without_a_variance():
+    check_law_conforms(HeavyTailed())
+    for law in (HeavyTailed(1.2), HeavyTailed(0.8), HeavyTailed(1.1, uniform=True)):
+        with pytest.raises(AssertionError, match="the mean must be 1"):
+            check_law_conforms(law)

@@ -1,19 +1,44 @@
-"""The ``sojourn`` command: thin Typer commands, one module each, and no mathematics."""
+"""The ``sojourn`` command: thin Typer commands in one module per subject, and no mathematics."""
 
+import codecs
+import gc
+import importlib
 import inspect
+import io
 import os
 import sys
+import time
+import traceback
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import NoReturn
 
+import click
 import typer
+from typer.core import TyperGroup
 
-from sojourn.cli.inputs import sparing_inputs
+from sojourn._support.files import exists, printable
+from sojourn._support.ledger import accept_edits, noted
+from sojourn._support.progress import never_silent
+from sojourn._support.user_modules import trust_only
+from sojourn.cli.options import sparing_inputs
 from sojourn.errors import EXTRAS, MissingExtra, SojournError
-from sojourn.progress import never_silent
 from sojourn.version import __version__
 
+WORDS = "sojourn.words"
+
+
+class _Words(TyperGroup):
+    """Remembers the words that were typed: modules among them are named by the user."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = list(args)
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
+    cls=_Words,
+    suggest_commands=False,  # click suggests one already
     name="sojourn",
     help="Choose who gets which task, how many are in flight and how fast to learn, for asynchronous "
     "federated learning, and run it. Begin with: sojourn demo",
@@ -31,58 +56,67 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
+    context: typer.Context,
     version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
+    trust: bool = typer.Option(
+        False,
+        "--trust",
+        help="Run code that lies beside a file or folder of others and is named there.",
+    ),
+    use_edited: bool = typer.Option(
+        False,
+        "--use-edited",
+        help="Use files of a run folder that were edited since Sojourn wrote them.",
+    ),
 ) -> None:
-    pass
+    accept_edits(use_edited)
+    context.call_on_close(_name_edited)
+    if not trust and context.invoked_subcommand not in RUN_CODE:
+        words = [word.rpartition("=")[2] for word in context.meta[WORDS]]
+        # A file or folder of that name is what was meant, and whoever made it chose its name.
+        named = {word.partition(":")[0] for word in words if ":" in word and not exists(word)}
+        trust_only(named.__contains__)
+        # A program that calls a command and goes on trusts its own modules again.
+        context.call_on_close(lambda: trust_only(lambda module: True))
+    else:
+        trust_only(lambda module: True)
 
 
-from sojourn.cli import (  # noqa: E402  the commands register themselves on `app`
-    analyze,
-    calibrate,
-    compare,
-    demo,
-    deploy,
-    explore,
-    figure,
-    fleet,
-    plan,
-    report,
-    reproduce,
-    simulate,
-    train,
-    tune,
-    watch,
-)
+def _name_edited() -> None:
+    for edited in noted():
+        typer.echo(f"note: used as edited: {printable(edited)}", err=True)
+    accept_edits(False)
 
-__all__ = [
+
+RUN_CODE = {"train", "tune", "calibrate", "deploy", "client", "reproduce"}
+"""Commands whose purpose is to run the code that an experiment or an app names."""
+SERVING = {"explore", "watch", "deploy", "client"}
+PLAIN = {"±": "+-", "×": "x", "–": "-", "…": "...", "≤": "<=", "≥": ">=", "η": "eta", "σ": "sigma"}
+"""What is written where the terminal's encoding lacks a character."""
+PANELS = {
+    "Decide": ("explore", "analyze", "plan", "simulate", "fleet"),
+    "Train and measure": ("demo", "new", "tune", "train", "calibrate", "reproduce"),
+    "Look": ("report", "watch", "compare", "figure"),
+    "Run on real clients": ("deploy", "client"),
+}
+"""Commands by what they are for, in the order of the help."""
+MODULES = (
     "analyze",
-    "app",
-    "calibrate",
     "compare",
-    "demo",
     "deploy",
-    "explore",
-    "figure",
     "fleet",
-    "main",
+    "live",
     "plan",
     "report",
     "reproduce",
     "simulate",
     "train",
     "tune",
-    "watch",
-]
-
-SERVING = {"explore", "watch", "deploy"}
-PANELS = {
-    "Decide": ("explore", "analyze", "plan", "simulate", "fleet"),
-    "Train and measure": ("demo", "tune", "train", "calibrate", "reproduce"),
-    "Look": ("report", "watch", "compare", "figure"),
-    "Run on real clients": ("deploy",),
-}
+)
+for _module in MODULES:  # the commands in them register themselves on `app`
+    importlib.import_module(f"sojourn.cli.{_module}")
 
 
 def _arrange() -> None:
@@ -93,11 +127,11 @@ def _arrange() -> None:
         key=lambda info: order.index(getattr(info.callback, "__name__", ""))
     )
     for command in app.registered_commands:
-        said = command.callback
-        assert said is not None
-        command.callback = sparing_inputs(said)
-        command.rich_help_panel = panel[said.__name__]
-        paragraphs = (inspect.getdoc(said) or "").split("\n\n")
+        callback = command.callback
+        assert callback is not None
+        command.callback = sparing_inputs(callback)
+        command.rich_help_panel = panel[callback.__name__]
+        paragraphs = (inspect.getdoc(callback) or "").split("\n\n")
         command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
     for group in app.registered_groups:
         command_of = group.name or (group.typer_instance.info.name if group.typer_instance else "")
@@ -110,11 +144,28 @@ def _arrange() -> None:
 _arrange()
 
 
+def _make_output_safe() -> None:
+    """Write what the terminal's encoding lacks in plain letters, and isolate child processes."""
+    codecs.register_error("sojourn", _in_plain_letters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="sojourn")
+    os.environ["PYTHONSAFEPATH"] = "1"  # a joblib.py in the working folder is not joblib
+
+
+def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(PLAIN.get(letter, ascii(letter)[1:-1]) for letter in text), error.end
+
+
 def main() -> None:
     """Run the command; a user's mistake is one sentence on standard error and exit code 2."""
+    _make_output_safe()
     try:
         with _heard_of():
-            app()
+            app(obj=_process_started())
     except SojournError as error:
         _refuse(error)
     except BrokenPipeError:
@@ -126,16 +177,55 @@ def main() -> None:
         _refuse(SojournError(f"this takes more memory than there is: {error or 'ask for less'}"))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
-            raise
-        _refuse(MissingExtra(package, extra=EXTRAS[package]))
+        if package in EXTRAS:
+            _refuse(MissingExtra(package, extra=EXTRAS[package]))
+        _blame_users_code(error)
+        raise
+    except Exception as error:
+        _blame_users_code(error)
+        raise
+    finally:
+        gc.freeze()  # the process ends here: to look through all objects once more takes a second
+
+
+def _process_started() -> float:
+    """When this process was started, on the monotonic clock: what it took to load counts, too."""
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        ticks = int(fields[19])  # since the machine was started
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError, IndexError):  # not on Linux
+        age = 0.0
+    return time.monotonic() - max(age, time.process_time())
+
+
+def _blame_users_code(error: Exception) -> None:
+    """Where the user's own code raised: print its frames and one sentence, and end."""
+    ours = [Path(place).resolve() for place in (__file__, sys.prefix, sys.base_prefix)]
+    ours[0] = ours[0].parents[1]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_file()
+        and not any(Path(frame.filename).resolve().is_relative_to(place) for place in ours)
+    ]
+    if not frames:
+        return
+    last = frames[-1]
+    typer.echo(printable("".join(traceback.format_list(frames))), err=True, nl=False)
+    _refuse(
+        SojournError(
+            f"your code, {Path(last.filename).name}, line {last.lineno}, in {last.name}: "
+            f"{type(error).__name__}: {error}"
+        )
+    )
 
 
 def _heard_of() -> AbstractContextManager[None]:
-    """Signs of life of every command but those that serve until they are told to end."""
+    """Signs of life of every command but those that serve until they are stopped."""
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     computes = command in {name for names in PANELS.values() for name in names} - SERVING
-    return never_silent(f"{command}: at work") if computes else nullcontext()
+    return never_silent(f"{command}: loading") if computes else nullcontext()
 
 
 def _in_words(error: OSError) -> str:
@@ -146,5 +236,5 @@ def _in_words(error: OSError) -> str:
 
 
 def _refuse(error: SojournError) -> NoReturn:
-    typer.secho(f"error: {error}", fg="red", err=True)
+    typer.secho(f"error: {printable(str(error))}", fg="red", err=True)
     sys.exit(2)

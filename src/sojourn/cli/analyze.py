@@ -1,42 +1,42 @@
 """``sojourn analyze``: the steady state of a fleet under a routing or another policy."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from sojourn.analysis import analyze as analyze_network
-from sojourn.bounds import max_learning_rate, per_round_bound, per_time_bound
 from sojourn.cli import app
-from sojourn.cli.classtable import (
-    GroupOption,
+from sojourn.cli.options import FleetArgument, GroupOption, JsonOption, ServerRateOption, sort_help
+from sojourn.cli.output import (
+    ClassRow,
     grouped_text,
     in_order,
-    show_classes,
-    sort_option,
-    write_clients,
-)
-from sojourn.cli.inputs import (
-    FleetArgument,
-    ServerRateOption,
+    plain_table,
     print_table,
     printed,
+    say_first,
     say_next,
     screen,
+    show_classes,
+    write_clients,
 )
-from sojourn.constants import LearningConstants
 from sojourn.dispatch import Policy, as_policy
-from sojourn.energy import POWERS, energy_per_round
+from sojourn.dispatch.analysis import analyze as analyze_network
 from sojourn.errors import InvalidInput
-from sojourn.floor import noise_floor
-from sojourn.inputs import read_constants, read_fleet, read_routing
-from sojourn.network import Network
-from sojourn.optimize import group_clients
+from sojourn.fleet import Fleet, Network
+from sojourn.fleet.named import read_fleet, read_routing
+from sojourn.planning.search import group_clients
+from sojourn.theory.bounds import Bound, max_learning_rate, per_round_bound, per_time_bound
+from sojourn.theory.constants import LearningConstants, read_constants
+from sojourn.theory.energy import POWERS, energy_per_round
+from sojourn.theory.floor import noise_floor
+from sojourn.theory.jackson import Analysis
 
 SORTED_BY = (
     "service_rate",
@@ -49,6 +49,8 @@ SORTED_BY = (
     "utilization",
     "weight",
 )
+LEARNING_RATE, ROUNDS = 0.01, 1000
+"""Learning rate and rounds of the bounds where none are given."""
 LEAST_EXCESS = 5e-4
 """Relative difference of noise rates below which one is not said to be larger."""
 
@@ -75,21 +77,27 @@ def analyze(
             "or default."
         ),
     ] = None,
-    learning_rate: Annotated[float, typer.Option(help="eta in the bounds.")] = 0.01,
-    rounds: Annotated[int, typer.Option(help="T in the bounds.")] = 1000,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(help="eta in the bounds.", show_default=str(LEARNING_RATE)),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="T in the bounds.", show_default=str(ROUNDS))
+    ] = None,
     server_rate: ServerRateOption = None,
     group: GroupOption = None,
-    sort: Annotated[str | None, sort_option(SORTED_BY)] = None,
+    sort: Annotated[str | None, typer.Option(help=sort_help(SORTED_BY), show_default=False)] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Write a line per class of the fleet's file here, as CSV."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Throughput, staleness, load and noise of every client; exact for exponential times.
 
     Example: sojourn analyze three-clusters --concurrency 30 --routing balanced
     """
+    say_first(f"reading {fleet}")
     original, sends = read_fleet(fleet), as_policy(policy)
     grouping = None if group is None else group_clients(original, tolerance=group)
     clients = original if grouping is None else grouping.fleet
@@ -98,36 +106,57 @@ def analyze(
         raise InvalidInput(
             f"{option} goes with the policy routed; this one is {sends.name}: leave it out"
         )
+    for option, value in {"--learning-rate": learning_rate, "--rounds": rounds}.items():
+        if value is not None and constants is None:
+            raise InvalidInput(f"{option} goes with the bounds, --constants: give both or neither")
     routing = routing or "uniform"
     network = Network(clients, read_routing(routing, clients), concurrency, server_rate=server_rate)
-    result: dict[str, Any] = {"fleet": fleet, "policy": sends.name}
-    if sends.routes:
-        result["routing"] = routing
-    found = _steady_state(network, sends)
+    analysis = analyze_network(network, sends)
+    rows = _class_rows(analysis, sends)
     if out is not None:
-        rows = {key: [row[key] for row in found["classes"]] for key in found["classes"][0]}
         places = slice(None) if grouping is None else grouping.group
-        given = ("name", "count", "service_rate")
-        columns = {key: np.array(rows[key])[places] for key in rows if key not in given}
+        found = [key for key in rows[0] if key not in ("name", "count", "service_rate")]
+        columns = {key: np.array([row[key] for row in rows])[places] for key in found}
         write_clients(original, columns, out, one_by_one=False)
-    found["classes"] = in_order(found["classes"], sort, SORTED_BY)
-    result |= found
+    rows = in_order(rows, sort, SORTED_BY)
+    bounds = None
     if constants is not None:
-        result["bounds"] = _bounds(network, read_constants(constants), learning_rate, rounds)
+        bounds = _Bounds.of(
+            network,
+            read_constants(constants),
+            LEARNING_RATE if learning_rate is None else learning_rate,
+            ROUNDS if rounds is None else rounds,
+        )
     if as_json:
+        result = {
+            "fleet": fleet,
+            "policy": sends.name,
+            **({"routing": routing} if sends.routes else {}),
+            **_steady_state(analysis, sends),
+            "classes": rows,
+            **({} if bounds is None else {"bounds": bounds.to_table()}),
+        }
         typer.echo(json.dumps(result, indent=2))
-    else:
-        console = screen()
-        if group is not None:
-            console.print(grouped_text(original, clients, group))
-        _show(result, console)
-        if out is not None:
-            console.print(f"written: {escape(str(out))}")
-        say_next("plan", fleet)
+        return
+    console = screen()
+    if group is not None:
+        console.print(grouped_text(original, clients, group))
+    how = f"{escape(routing)} routing" if sends.routes else sends.name
+    console.print(
+        f"[bold]{escape(fleet)}[/bold]: {network.size:,} clients, {sends.in_flight(network):,} tasks in "
+        f"flight, {how}"
+    )
+    _show(analysis, sends, rows, console)
+    if bounds is not None:
+        _show_bounds(bounds, console)
+    if out is not None:
+        console.print(f"written: {escape(str(out))}")
+    say_next("plan", fleet)
 
 
-def _steady_state(network: Network, policy: Policy) -> dict[str, Any]:
-    analysis, fleet = analyze_network(network, policy), network.fleet
+def _class_rows(analysis: Analysis, policy: Policy) -> list[ClassRow]:
+    """Every class of the fleet in steady state."""
+    network, fleet = analysis.network, analysis.network.fleet
     columns = {
         "service_rate": fleet.service_rates,
         "share": analysis.shares,
@@ -142,20 +171,33 @@ def _steady_state(network: Network, policy: Policy) -> dict[str, Any]:
     }
     if analysis.mean_on_downlink is not None and analysis.mean_on_uplink is not None:
         columns |= {"on_downlink": analysis.mean_on_downlink, "on_uplink": analysis.mean_on_uplink}
-    stations: dict[str, Any] = {"exact": analysis.is_exact}
-    if fleet.comes_and_goes:
+    if fleet.is_intermittent:
         columns["availability"] = fleet.availability
+    if policy.routes:
+        columns["routing"] = network.routing
+    return [
+        {
+            "name": fleet.label(k),
+            "count": int(fleet.counts[k]),
+            **{name: float(values[k]) for name, values in columns.items()},
+        }
+        for k in range(fleet.classes)
+    ]
+
+
+def _steady_state(analysis: Analysis, policy: Policy) -> dict[str, object]:
+    """The whole network in steady state, as JSON values."""
+    network, fleet = analysis.network, analysis.network.fleet
+    stations: dict[str, object] = {}
     if network.server_rate is not None:
         stations["server"] = {
             "rate": network.server_rate,
             "utilization": analysis.server_utilization,
             "mean_updates": analysis.mean_at_server,
         }
-    if any(name in fleet.columns for name in POWERS):
+    if _has_powers(fleet):
         energy = energy_per_round(network)
         stations["energy_per_round"] = {"value": energy.value, **energy.terms}
-    if policy.routes:
-        columns["routing"] = network.routing
     return {
         "clients": network.size,
         "concurrency": network.concurrency,
@@ -166,44 +208,58 @@ def _steady_state(network: Network, policy: Policy) -> dict[str, Any]:
         "weighted": fleet.weight is not None,
         "noise_rate": analysis.noise_rate,
         "noise_floor": noise_floor(fleet, network.concurrency),
+        "exact": analysis.is_exact,
         **stations,
-        "classes": [
-            {
-                "name": fleet.label(k),
-                "count": int(fleet.counts[k]),
-                **{name: float(values[k]) for name, values in columns.items()},
-            }
-            for k in range(fleet.classes)
-        ],
     }
 
 
-def _bounds(
-    network: Network, constants: LearningConstants, learning_rate: float, rounds: int
-) -> dict[str, Any]:
-    largest = max_learning_rate(network, constants)
-    g = per_round_bound(network, constants, learning_rate=learning_rate, rounds=rounds)
-    h = per_time_bound(network, constants, learning_rate=learning_rate, rounds=rounds)
-    return {
-        "smoothness": constants.smoothness,
-        "gradient_noise": constants.gradient_noise,
-        "heterogeneity": constants.heterogeneity,
-        "initial_gap": constants.initial_gap,
-        "learning_rate": learning_rate,
-        "max_learning_rate": largest,
-        "kind": "guarantee" if learning_rate <= largest else "proxy",
-        "rounds": rounds,
-        "per_round": {"value": g.value, **g.terms},
-        "per_time": {"value": h.value, **h.terms},
-    }
+def _has_powers(fleet: Fleet) -> bool:
+    return any(name in fleet.columns for name in POWERS)
 
 
-def _show(result: dict[str, Any], console: Console) -> None:
-    sent = f"{escape(result['routing'])} routing" if "routing" in result else result["policy"]
-    console.print(
-        f"[bold]{escape(result['fleet'])}[/bold]: {result['clients']} clients, "
-        f"{result['in_flight']} tasks in flight, {sent}"
-    )
+@dataclass(frozen=True)
+class _Bounds:
+    """The bounds G and H of a network, and the learning rate up to which they are guarantees."""
+
+    constants: LearningConstants
+    learning_rate: float
+    rounds: int
+    largest: float
+    per_round: Bound
+    per_time: Bound
+
+    @classmethod
+    def of(
+        cls, network: Network, constants: LearningConstants, learning_rate: float, rounds: int
+    ) -> "_Bounds":
+        return cls(
+            constants,
+            learning_rate,
+            rounds,
+            max_learning_rate(network, constants),
+            per_round_bound(network, constants, learning_rate=learning_rate, rounds=rounds),
+            per_time_bound(network, constants, learning_rate=learning_rate, rounds=rounds),
+        )
+
+    @property
+    def kind(self) -> str:
+        return "guarantee" if self.learning_rate <= self.largest else "proxy"
+
+    def to_table(self) -> dict[str, object]:
+        """The bounds as JSON values."""
+        return {
+            **asdict(self.constants),
+            "learning_rate": self.learning_rate,
+            "max_learning_rate": self.largest,
+            "kind": self.kind,
+            "rounds": self.rounds,
+            "per_round": {"value": self.per_round.value, **self.per_round.terms},
+            "per_time": {"value": self.per_time.value, **self.per_time.terms},
+        }
+
+
+def _show(analysis: Analysis, policy: Policy, rows: Sequence[ClassRow], console: Console) -> None:
+    network = analysis.network
     columns = {
         "rate": "service_rate",
         "share each": "share",
@@ -212,63 +268,67 @@ def _show(result: dict[str, Any], console: Console) -> None:
         "in time": "staleness_time",
         "weight": "weight",
     }
-    if "on_downlink" in result["classes"][0]:
-        columns |= {"on downlink": "on_downlink", "on uplink": "on_uplink"}
-    if "availability" in result["classes"][0]:
-        columns["there"] = "availability"
+    optional = {"on downlink": "on_downlink", "on uplink": "on_uplink", "there": "availability"}
+    columns |= {heading: column for heading, column in optional.items() if column in rows[0]}
     columns["utilisation"] = "utilization"
     in_full = "--out table.csv or --json for all, --sort for others"
-    show_classes(result["classes"], columns, console, in_full=in_full, percent=["utilization"])
-    console.print(
-        f"throughput {printed(result['throughput'])} rounds per unit of time; a task waits "
-        f"{result['mean_staleness']} rounds on average, whoever gets it"
+    show_classes(
+        rows,
+        columns,
+        console,
+        in_full=in_full,
+        percent=["utilization"],
+        drop=("weight", "share each"),
     )
-    if not result["exact"]:
+    console.print(
+        f"{printed(analysis.throughput)} updates per time unit; mean staleness "
+        f"{policy.in_flight(network) - 1:,} updates"
+    )
+    if not analysis.is_exact:
         console.print(
-            "An approximation: clients come and go, or their times are not exponential. "
+            "An approximation: clients are intermittent, or their times are not exponential. "
             "`sojourn simulate` measures how near it is."
         )
-    over, least = result["noise_rate"] / result["noise_floor"] - 1.0, "the least of any policy"
-    if over > LEAST_EXCESS:
-        least = f"{1.0 + over:.3g} times {least} ({printed(result['noise_floor'])})"
-    console.print(
-        f"noise rate {printed(result['noise_rate'])}, {least}; a task spends "
-        f"{printed(result['mean_staleness_time'])} units of time with a client, mean over clients"
-        + (", each by its weight" if result["weighted"] else "")
+    floor, least = (
+        noise_floor(network.fleet, network.concurrency),
+        "the least of any policy that lets tasks finish",
     )
-    if "server" in result:
-        server = result["server"]
-        console.print(
-            f"the server, {printed(server['rate'])} updates per unit of time, is busy "
-            f"{server['utilization']:.1%}; {printed(server['mean_updates'])} updates wait there or "
-            "are being made at the end of a round"
-        )
-    if "energy_per_round" in result:
-        parts = {name: value for name, value in result["energy_per_round"].items() if value}
-        total = parts.pop("value", 0.0)
-        terms = ", ".join(f"{name} {printed(value)}" for name, value in parts.items())
-        console.print(f"a round takes {printed(total)} units of energy: {terms}")
-    if "bounds" in result:
-        _show_bounds(result["bounds"], console)
-
-
-def _show_bounds(bounds: dict[str, Any], console: Console) -> None:
+    if analysis.noise_rate / floor - 1.0 > LEAST_EXCESS:
+        least = f"{analysis.noise_rate / floor:.3g} times {least} ({printed(floor)})"
     console.print(
-        f"\nL = {bounds['smoothness']:g}, sigma = {bounds['gradient_noise']:g}, "
-        f"M = {bounds['heterogeneity']:g}, A = {bounds['initial_gap']:g}, "
-        f"learning rate {bounds['learning_rate']:g}, {bounds['rounds']} rounds\n"
+        f"noise rate {printed(analysis.noise_rate)}, {least}; a task takes "
+        f"{printed(analysis.mean_staleness_time)} time units, mean over clients"
+        + (", each by its weight" if network.fleet.weight is not None else "")
+    )
+    if network.server_rate is not None:
+        console.print(
+            f"the server, {printed(network.server_rate)} updates per time unit, is busy "
+            f"{analysis.server_utilization:.1%}; {printed(analysis.mean_at_server)} updates wait "
+            "there or are being made at the end of a round"
+        )
+    if _has_powers(network.fleet):
+        energy = energy_per_round(network)
+        terms = ", ".join(
+            f"{name} {printed(value)}" for name, value in energy.terms.items() if value
+        )
+        console.print(f"a round takes {printed(energy.value)} units of energy: {terms}")
+
+
+def _show_bounds(bounds: _Bounds, console: Console) -> None:
+    known = bounds.constants
+    console.print(
+        f"\nL = {known.smoothness:g}, sigma = {known.gradient_noise:g}, "
+        f"M = {known.heterogeneity:g}, A = {known.initial_gap:g}, "
+        f"learning rate {bounds.learning_rate:g}, {bounds.rounds} rounds\n"
         "(L: smoothness, sigma: gradient noise, M: heterogeneity of clients, A: initial gap)"
     )
-    table = Table("bound", "value", "= progress", "+ noise", "+ staleness", "is a", box=None)
-    for column in table.columns[1:5]:
-        column.justify = "right"
-    for name, key in (("G, per round", "per_round"), ("H, per unit of time", "per_time")):
-        row = bounds[key]
-        terms = (row["value"], row["progress"], row["noise"], row["staleness"])
-        table.add_row(name, *map(printed, terms), bounds["kind"])
+    table = plain_table(["bound"], ["value", "= progress", "+ noise", "+ staleness", "is a"])
+    for name, bound in (("G, per round", bounds.per_round), ("H, per time unit", bounds.per_time)):
+        terms = (bound.terms[term] for term in ("progress", "noise", "staleness"))
+        table.add_row(name, printed(bound.value), *map(printed, terms), bounds.kind)
     print_table(console, table)
-    largest = printed(bounds["max_learning_rate"])
-    if bounds["kind"] == "proxy":
+    largest = printed(bounds.largest)
+    if bounds.kind == "proxy":
         console.print(
             f"The learning rate is above {largest}, up to which the bounds are guarantees: "
             "here they rank choices, they do not promise values."

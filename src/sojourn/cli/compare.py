@@ -1,23 +1,36 @@
 """``sojourn compare``: strategies seed by seed, with tests, for a terminal, a spreadsheet, a paper."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
+from sojourn._support.estimate import Estimate
+from sojourn._support.files import replacing
 from sojourn.cli import app
-from sojourn.cli.inputs import print_table, printed, say_next, screen
-from sojourn.errors import InvalidFile
-from sojourn.estimate import plus_minus
-from sojourn.files import replacing
+from sojourn.cli.options import read_run
+from sojourn.cli.output import (
+    plain_table,
+    print_table,
+    printed,
+    say_first,
+    say_next,
+    screen,
+    wrapped,
+)
+from sojourn.errors import InvalidFile, InvalidInput
 
 if TYPE_CHECKING:
-    from sojourn.history import History
-    from sojourn.report.comparison import Comparison, Paired, Spread, TimeTo
+    from sojourn.report.comparison import Comparison, Paired, TimeTo
+    from sojourn.runs.folder import Run
+    from sojourn.runs.history import History
+
+
+LONG_NAME = 16
+"""Letters of a strategy's name beyond which no heading has room for it."""
 
 
 @app.command()
@@ -27,90 +40,188 @@ def compare(
     ],
     against: Annotated[
         str | None,
-        typer.Option(help="The strategy to compare with.", show_default="(the first)"),
+        typer.Option(help="The strategy to compare with.", show_default="the first"),
     ] = None,
     target: Annotated[
         list[float] | None,
         typer.Option(
-            help="Time to this accuracy, loss or metric.", show_default="(the run's targets)"
+            help="Time to this accuracy, loss or metric.", show_default="the run's targets"
         ),
     ] = None,
+    factors: Annotated[
+        bool,
+        typer.Option(
+            "--factors",
+            help="What each factor is worth: policy, rule, weighting, optimiser, averaging, local "
+            "steps, from strategies that differ in one of them.",
+        ),
+    ] = False,
     csv: Annotated[Path | None, typer.Option(help="Write all numbers as CSV.")] = None,
     latex: Annotated[
         Path | None, typer.Option(help="Write a table for a paper (booktabs).")
     ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            help="Strategies times settings, each folder a setting: write .tex, .csv or .md. The best "
+            "of each setting, and those not significantly worse, are bold."
+        ),
+    ] = None,
 ) -> None:
     """Compare strategies with paired tests over seeds.
+
+    Folders of different problems are not paired: --table puts them side by side.
 
     Runs of the same seed saw the same data, first weights and service times: their differences are
     tested, which needs fewer seeds. Times that were not reached count as longer than the run.
 
     Example: sojourn compare runs/mine --against uniform --csv table.csv
     """
-    from sojourn.report.comparison import compare as compare_runs, to_csv, to_latex
+    say_first(f"reading {', '.join(map(str, folders))}")
+    from sojourn.report.comparison import compare as compare_runs, differing_problem
 
-    runs, targets = _read(folders)
-    found = compare_runs(runs, target or targets, against)
-    for path, text in ((csv, to_csv), (latex, to_latex)):
+    read = [read_run(folder) for folder in folders]
+    if factors:
+        _show_factors(read, target)
+        return
+    if table is not None:
+        _write_table(
+            read, table, target or [], {"--against": against, "--csv": csv, "--latex": latex}
+        )
+        return
+    different = differing_problem(read)
+    if different is not None:
+        raise InvalidInput(
+            f"these runs are of different problems ({different}), so that runs of one seed cannot be "
+            "paired. For strategies times settings: --table table.tex (or .csv, .md)"
+        )
+    runs, targets = _named(read)
+    comparison = compare_runs(runs, target or targets, against)
+    for path, text in ((csv, comparison.to_csv), (latex, comparison.to_latex)):
         if path is not None:
             with replacing(path) as temporary:
-                temporary.write_text(text(found), encoding="utf-8")
-    _show(found)
+                temporary.write_text(text(), encoding="utf-8")
+    _show(comparison)
     for path in filter(None, (csv, latex)):
         typer.echo(f"written to {path}")
     say_next("report", folders[0], note=f"or sojourn figure {folders[0]}")
 
 
-def _read(folders: Sequence[Path]) -> "tuple[dict[str, Sequence[History]], list[float]]":
+def _named(read: "Sequence[Run]") -> "tuple[dict[str, Sequence[History]], list[float]]":
     """The runs of all strategies in the folders, named after both where there are several."""
-    from sojourn.runfolder import RunFolder
-
     runs: dict[str, Sequence[History]] = {}
-    targets: set[float] = set()
-    for folder in folders:
-        if not RunFolder(folder).has_histories:
-            raise InvalidFile(
-                f"{folder}: no history.jsonl in it. Give a folder written by 'train'."
-            )
-        run = RunFolder(folder).read()
-        targets |= set(run.targets)
+    for run in read:
         for history in run.histories:
-            name = history.strategy if len(folders) == 1 else f"{run.name}: {history.strategy}"
+            name = history.strategy if len(read) == 1 else f"{run.name}: {history.strategy}"
             runs[name] = [*runs.get(name, []), history]
-    return runs, sorted(targets)
+    return runs, sorted({target for run in read for target in run.targets})
 
 
-def _show(found: "Comparison") -> None:
-    measure = found.measure
-    console = screen()
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    heads = ["seeds", f"final {measure.name}", "mean", f"minus {found.reference}", "95 %", "p"]
-    heads += [f"to {measure.target(time.target)}" for time in found.rows[0].times]
-    table.add_column("strategy", overflow="fold")
-    for head in heads:
-        table.add_column(escape(head), justify="right")
-    for row in found.rows:
-        lost = f" ({row.diverged} diverged)" if row.diverged else ""
-        table.add_row(
-            escape(row.name),
-            f"{len(row.seeds)}{lost}",
-            _spread(row.final, measure.percent),
-            _spread(row.mean, measure.percent),
-            *_difference(row.paired, measure.percent),
-            *(_time(time) for time in row.times),
+def _write_table(
+    read: "Sequence[Run]", path: Path, targets: Sequence[float], others: Mapping[str, object]
+) -> None:
+    from sojourn.report.comparison import settings_table
+
+    for option, given in others.items():
+        if given is not None:
+            raise InvalidInput(f"{option} does not go with --table: leave it out")
+    if len(targets) > 1:
+        raise InvalidInput("--table takes one --target, whose times it shows")
+    if path.suffix not in (".tex", ".csv", ".md"):
+        raise InvalidInput(f"'{path}': the table must end in .tex, .csv or .md")
+    found = settings_table(read, targets[0] if targets else None)
+    texts = {".tex": found.to_latex(), ".csv": found.to_csv(), ".md": found.to_markdown()}
+    with replacing(path) as temporary:
+        temporary.write_text(texts[path.suffix], encoding="utf-8")
+    typer.echo(texts[".md"], nl=False)
+    what = f"final {found.measure.label}" if found.target is None else "median time to the target"
+    typer.echo(
+        f"{what}; bold: the best of each setting, and those not significantly worse (paired t-test, "
+        "Holm, 5 %)"
+    )
+    typer.echo(f"written to {path}")
+
+
+def _show_factors(read: "Sequence[Run]", targets: Sequence[float] | None) -> None:
+    from sojourn.runs.factors import levels_of, main_effects
+
+    if len(read) != 1:
+        raise InvalidInput("--factors compares the strategies of one folder; give one")
+    run = read[0]
+    entries = run.summary.get("strategies", [])
+    if not run.histories or not entries:
+        raise InvalidFile(f"{run.name}: no finished runs in it. Give a folder written by 'train'.")
+    levels = {str(entry["name"]): levels_of(entry) for entry in entries}
+    target = targets[0] if targets else None
+    measure = run.histories[0].measure
+    percent = measure.percent and target is None
+    effects = main_effects(run.histories, levels, target)
+    if not effects:
+        raise InvalidInput(
+            f"{run.name}: no two strategies differ in one factor alone. Run a factorial experiment: "
+            "every combination of the levels that you want to compare."
         )
+    about = f"final {measure.name}" if target is None else f"time to {measure.target(target)}"
+    table = plain_table(
+        ["factor", "level", "instead of"], [f"effect on {about}", "95 %", "pairs", "significant"]
+    )
+    ratio = effects[0].ratio
+    scale, form = (100.0, "+.1f") if percent else (1.0, ".3g" if ratio else "+.3g")
+    for effect in effects:
+        low, high = scale * effect.low, scale * effect.high
+        table.add_row(
+            effect.factor,
+            escape(effect.level),
+            escape(effect.reference),
+            f"{scale * effect.value:{form}}",
+            "-" if math.isinf(high) else f"{low:{form}} to {high:{form}}",
+            str(effect.pairs),
+            "yes" if effect.significant else "no",
+        )
+    console = screen()
     print_table(console, table)
     console.print(
-        "± standard deviation over seeds; p: paired t-test over common seeds, after Holm's "
-        "correction; times: median, with how many runs reached the target if not all did.",
+        f"Mean {'ratio' if ratio else 'difference'} between strategies that differ in this factor alone, "
+        f"over {effects[0].seeds} seeds; intervals hold for all effects together (95 %)"
+        + (", in points." if percent else "."),
         highlight=False,
     )
 
 
-def _spread(spread: "Spread", percent: bool) -> str:
-    if math.isnan(spread.mean):
+def _show(comparison: "Comparison") -> None:
+    measure = comparison.measure
+    console = screen()
+    long = len(comparison.reference) > LONG_NAME
+    minus = "difference" if long else f"minus {comparison.reference}"
+    heads = ["seeds", f"final {measure.name}", "mean", minus, "95 %", "p"]
+    heads += [f"to {measure.target(time.target)}" for time in comparison.rows[0].times]
+    table = plain_table(["strategy"], heads)
+    for row in comparison.rows:
+        lost = f" ({row.diverged} diverged)" if row.diverged else ""
+        table.add_row(
+            escape(row.name),
+            f"{len(row.seeds)}{lost}",
+            _estimate(row.final, measure.percent),
+            _estimate(row.mean, measure.percent),
+            *_difference(row.paired, measure.percent),
+            *(_time(time) for time in row.times),
+        )
+    print_table(console, table, drop=("seeds", "mean"))
+    if long:
+        console.print(
+            wrapped(f"difference: from {comparison.reference}", console.width), markup=False
+        )
+    console.print(
+        "a ± b: standard error b over seeds; p: paired t-test over common seeds, after Holm's "
+        "correction; 95 %: intervals for all differences together (Bonferroni); times: median, with how many runs reached the target if not all did.",
+        highlight=False,
+    )
+
+
+def _estimate(estimate: Estimate, percent: bool) -> str:
+    if math.isnan(estimate.mean):
         return "-"
-    return plus_minus(spread.mean, spread.deviation, ".1%" if percent else ".4g")
+    return format(estimate, ".1%" if percent else ".4g")
 
 
 def _difference(paired: "Paired | None", percent: bool) -> tuple[str, str, str]:

@@ -1,11 +1,15 @@
-"""``sojourn deploy``: make a Flower app, and run it on this machine."""
+"""``sojourn deploy`` and ``client``: make a Flower app, run it on this machine, run one client."""
 
+import importlib.util
+import json
+import shlex
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -15,8 +19,14 @@ from rich.table import Table
 from rich.text import Text
 
 from sojourn.cli import app
-from sojourn.cli.inputs import say_next
+from sojourn.cli.output import say_next, say_verdict, screen
 from sojourn.errors import InvalidInput, MissingExtra
+from sojourn.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from sojourn.deployment.settings import Settings
+    from sojourn.deployment.status import RunStatus
+    from sojourn.fleet import Network
 
 INTERRUPTED = 130
 SECONDS_BETWEEN_LINES = 10.0
@@ -34,7 +44,7 @@ def init(
 
     Example: sojourn deploy init my-app
     """
-    from sojourn.deploy.initialise import write_app
+    from sojourn.deployment.app import write_app
 
     for path in write_app(folder):
         typer.echo(f"wrote {path}")
@@ -61,6 +71,12 @@ def local(
     pause: Annotated[
         str, typer.Option(help="Seconds that each client sleeps in every task, such as 0,1,4.")
     ] = "0",
+    in_process: Annotated[
+        bool,
+        typer.Option(
+            "--in-process", help="Clients as threads of one process, without Flower: quick."
+        ),
+    ] = False,
 ) -> None:
     """Start Flower on this machine, run the app on it, and stop everything again.
 
@@ -68,26 +84,38 @@ def local(
     """
     import importlib.util
 
-    from sojourn.deploy.local import app_config, task_folder
-    from sojourn.deploy.settings import read_settings
+    from sojourn.deployment.app import app_config, task_folder
+    from sojourn.deployment.local import run_in_process
+    from sojourn.deployment.settings import read_settings
 
-    if importlib.util.find_spec("flwr") is None:
+    if not in_process and importlib.util.find_spec("flwr") is None:
         raise MissingExtra("flwr", extra="deploy")
     asked = {"clients": clients, "updates": updates}
-    config: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
-    settings = read_settings({**app_config(folder), **config}, task_folder(folder))
+    config: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
+    fewer = {"rehearse": True} if clients is not None else {}
+    settings = read_settings({**app_config(folder), **config, **fewer}, task_folder(folder))
+    if settings.rehearsed_of is not None:
+        config |= fewer
+        typer.secho(_rehearsal_text(settings, settings.rehearsed_of), fg="yellow", err=True)
     results = out or folder.resolve().parent / f"{folder.resolve().name}-run"
     _check_results(results, resume)
     config |= {"run-folder": str(results.resolve()), "resume": resume}
     pauses = _pauses(pause, settings.clients)
     try:
         with _ending_on_signals(), _shown() as show:
-            _run(folder, results, config, pauses, show)
+            if in_process:
+                given = {**app_config(folder), **config}
+                settings = read_settings(given, task_folder(folder))
+                if not run_in_process(folder, settings, pauses, show):
+                    typer.echo(f"stopped; the checkpoint is in {results}. Go on with --resume.")
+                    return
+            else:
+                _run(folder, results, config, pauses, show)
     except KeyboardInterrupt:
         options = "".join(f"--{key} {value} " for key, value in asked.items() if value)
         typer.secho(
             f"interrupted; everything is stopped. Go on with: sojourn deploy local {folder} "
-            f"{options}--pause {pause} --out {results} --resume",
+            f"{options}{'--in-process ' if in_process else ''}--pause {pause} --out {results} --resume",
             fg="yellow",
             err=True,
         )
@@ -95,18 +123,70 @@ def local(
     _say_outcome(results)
 
 
+@deploy.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a deployment.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Where to write it, such as model.safetensors.")
+    ],
+    averaged: Annotated[
+        bool | None,
+        typer.Option(
+            "--averaged/--raw",
+            help="The average of versions, or the last version.",
+            show_default="as evaluated: the average, if the rule keeps one",
+        ),
+    ] = None,
+) -> None:
+    """Write the model of the last checkpoint as a state_dict file, while the run goes on or after.
+
+    Example: sojourn deploy export my-app-run model.safetensors
+    """
+    from sojourn.deployment.export import export_model
+
+    version = export_model(run, target, averaged=averaged)
+    typer.echo(f"wrote {target}: the model after {version} updates")
+    typer.echo(
+        "Load it with: model.load_state_dict(safetensors.torch.load_file("
+        f"{json.dumps(str(target))}))"
+    )
+
+
+def _rehearsal_text(settings: "Settings", whole: "Network") -> str:
+    """What a rehearsal runs of a strategy, and how it differs from the whole, as far as theory says."""
+    from sojourn.dispatch.analysis import analyze
+
+    small = settings.network
+    names = small.fleet.names or ()
+    text = (
+        f"A rehearsal with {small.size} of the strategy's {whole.size} clients "
+        f"({', '.join(names[:5])}{', ...' if len(names) > 5 else ''}), and {small.concurrency} of "
+        f"{whole.concurrency} tasks in flight. "
+    )
+    try:
+        few, all_of_them = (analyze(network, settings.policy) for network in (small, whole))
+    except InvalidInput:
+        return text + "Throughput, staleness and what is learned are those of the small fleet."
+    return text + (
+        f"At the fleet's speeds theory expects {few.throughput:.3g} updates per time unit where the "
+        f"whole makes {all_of_them.throughput:.3g}, a mean staleness of about "
+        f"{small.concurrency - 1} updates instead of {whole.concurrency - 1}, and "
+        f"{float(few.utilization.max()):.0%} instead of {float(all_of_them.utilization.max()):.0%} of "
+        "the time of the busiest client. What is learned is what these clients' data teach."
+    )
+
+
 def _run(
     folder: Path,
     results: Path,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     pauses: list[float],
-    show: Callable[[dict[str, Any]], None],
+    show: Callable[["RunStatus"], None],
 ) -> None:
-    from sojourn.deploy.local import LocalFlower, follow
-    from sojourn.runfolder import RunFolder
+    from sojourn.deployment.local import LocalFlower, follow
 
     RunFolder(results).status_path.unlink(missing_ok=True)
-    with LocalFlower(results / LOGS) as flower:
+    with LocalFlower(results / LOGS, resident=True) as flower:
         show({"phase": f"starting Flower: the SuperLink and {len(pauses)} clients, some seconds"})
         flower.start_superlink()
         for client, seconds in enumerate(pauses):
@@ -155,8 +235,8 @@ def _ending_on_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _shown() -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A table that is kept up to date on a terminal; a line now and then elsewhere."""
+def _shown() -> Iterator[Callable[["RunStatus"], None]]:
+    """A table that is updated on a terminal; elsewhere a line every ten seconds."""
     console = Console(stderr=True)
     if console.is_terminal:
         with Live(console=console, refresh_per_second=4) as live:
@@ -164,7 +244,7 @@ def _shown() -> Iterator[Callable[[dict[str, Any]], None]]:
         return
     said_at, phase = 0.0, ""
 
-    def say(status: dict[str, Any]) -> None:
+    def say(status: "RunStatus") -> None:
         nonlocal said_at, phase
         if status["phase"] != phase or time.monotonic() - said_at > SECONDS_BETWEEN_LINES:
             said_at, phase = time.monotonic(), status["phase"]
@@ -173,7 +253,7 @@ def _shown() -> Iterator[Callable[[dict[str, Any]], None]]:
     yield say
 
 
-def _headline(status: Mapping[str, Any]) -> str:
+def _headline(status: "RunStatus") -> str:
     words = [status["phase"]]
     if "updates" in status:
         words.append(f"{status['updates']}/{status['of']} updates in {status['elapsed']:.0f} s")
@@ -193,7 +273,7 @@ def _headline(status: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _picture(status: Mapping[str, Any]) -> Group:
+def _picture(status: "RunStatus") -> Group:
     table = Table("client", "status", "tasks", "updates", "refused", "seconds per task")
     for client in status.get("clients", []):
         seconds = client["seconds"]
@@ -211,7 +291,7 @@ def _picture(status: Mapping[str, Any]) -> Group:
     return Group(*parts, *([table] if table.rows else []))
 
 
-def _seconds_left(status: Mapping[str, Any]) -> float | None:
+def _seconds_left(status: "RunStatus") -> float | None:
     """How long the rest takes at the speed seen so far."""
     if not status["throughput"] or status["updates"] >= status["of"]:
         return None
@@ -219,11 +299,27 @@ def _seconds_left(status: Mapping[str, Any]) -> float | None:
 
 
 def _say_outcome(results: Path) -> None:
-    from sojourn.runfolder import RunFolder
+    """The verdict, as the page and the live view have it."""
+    from sojourn.report.deployment import verdict_on
 
-    for history in RunFolder(results).histories:
-        typer.echo(
-            f"{history.strategy}: {history.measure.name} {history.final:.3f} after "
-            f"{history.round[-1]} updates, {history.time[-1]:.0f} s of {history.clock} time"
-        )
-    say_next("report", results)
+    say_verdict(verdict_on(RunFolder(results).read()), screen())
+    typer.echo(f"written to {results}; its page: sojourn report {shlex.quote(str(results))}")
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    no_args_is_help=True,
+)
+def client(context: typer.Context) -> None:
+    """Run one client of a deployment: a Flower SuperNode and a process that stays between tasks.
+
+    Give it the options of flower-supernode; it takes the place of that command. Imports, data and
+    model are loaded once, not for every task. It ends with its node.
+
+    Example: sojourn client --superlink HOST:8000 --root-certificates ca.crt --node-config 'partition-id=0'
+    """
+    if importlib.util.find_spec("flwr") is None:
+        raise MissingExtra("flwr", extra="deploy")
+    from sojourn.deployment.flower.resident import start
+
+    sys.exit(start(context.args))

@@ -1,26 +1,34 @@
-"""``sojourn fleet``: fleets from what was seen, and from what others write."""
+"""``sojourn fleet``: fleets from logs, and from the files of other frameworks."""
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from sojourn._support.progress import shown
 from sojourn.cli import app
-from sojourn.cli.inputs import print_table, printed, say_next, screen
+from sojourn.cli.options import JsonOption
+from sojourn.cli.output import plain_table, print_table, printed, say_first, say_next, screen
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.network import Fleet
+from sojourn.fleet import Fleet
 
 if TYPE_CHECKING:
-    from sojourn.observed import ClassEstimate
+    from datetime import tzinfo
+
+    from sojourn.fleet.from_logs import ClassEstimate, TaskLog
+    from sojourn.fleet.from_logs.rows import Only
 
 fleet_app = typer.Typer(
-    no_args_is_help=True, help="Fleets from what was seen, and from others' files."
+    no_args_is_help=True, help="Estimate fleets from logs, and read those of other frameworks."
 )
 app.add_typer(fleet_app, name="fleet")
+MOST_NAMED = 20
+"""Devices that are named one by one."""
 FORMATS = ("appfl", "fedscale", "fedscale-hours")
 
 
@@ -29,68 +37,177 @@ def estimate(
     log: Annotated[
         Path | None,
         typer.Argument(
-            metavar="LOG.csv",
-            help="Columns device and either start and end (empty while running) or duration "
-            "(and, optionally, running: yes or no); optionally what of that time is no work: wait, "
-            "downlink, uplink.",
+            metavar="LOG",
+            help="CSV, TSV, JSON or Parquet, compressed or not, a row per task: device and either start "
+            "and end (empty while running) or duration (and, optionally, running: yes or no); "
+            "optionally wait, downlink and uplink, the parts of that time that are not work, and type, "
+            "the device's class. Times are dates, seconds or epoch times.",
         ),
     ] = None,
     from_run: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="A deployment's folder instead: its tasks.jsonl, and status.json for tasks under way.",
+            help="A deployment's folder instead: its tasks.jsonl, and status.json for running tasks.",
         ),
     ] = None,
     presence: Annotated[
         Path | None,
         typer.Option(
             metavar="CSV",
-            help="When devices were there: columns device, from, until (empty while there). Away "
-            "they do not work; how long they come and go is estimated.",
+            help="When devices were there: columns device, from, until (empty while there). Time "
+            "away is not work; the mean times there and away are estimated.",
         ),
     ] = None,
     now: Annotated[
-        float | None,
+        str | None,
         typer.Option(
+            metavar="TIME",
             help="Until when tasks without an end have run; by default until the latest time in the "
-            "whole log, of any device. One that died meanwhile then looks slow: give it an end, or "
-            "leave its line out."
+            "log. A device that was switched off meanwhile looks slow: give its task an end.",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OURS=THEIRS,...",
+            help="What the log calls its columns, such as device=cid,start=t0,end=t1.",
+        ),
+    ] = None,
+    class_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The column that names a device's class.",
+            show_default="type or class, if there is one",
+        ),
+    ] = None,
+    classes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="K", help="Cut devices into this number of classes by their speed."
         ),
     ] = None,
     by_device: Annotated[
         bool, typer.Option("--by-device", help="Every device a class of its own.")
     ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN=VALUE", help="Read only rows with this value, such as status=succeeded."
+        ),
+    ] = None,
+    time_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="How dates are written, as for strptime, such as '%d/%m/%Y %H:%M:%S'.",
+            show_default="ISO 8601 and other usual ways",
+        ),
+    ] = None,
+    time_zone: Annotated[
+        str,
+        typer.Option(metavar="ZONE", help="Of times without one, such as Europe/Paris."),
+    ] = "UTC",
+    max_bad: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE", help="Leave out up to this share of rows that cannot be used."
+        ),
+    ] = "5%",
+    bad_rows: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="Write rows that cannot be used here, with line and reason.",
+            show_default="beside --out",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the fleet here, as CSV.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Rates with 95 % intervals, laws and classes of devices, from a log of their tasks.
+    """Estimate rates with 95 % intervals, laws and classes of devices from a log of their tasks.
+
+    Rows that cannot be used are counted by reason and left out. Devices without a finished task are
+    left out and named.
 
     Example: sojourn fleet estimate log.csv --out fleet.csv
     """
-    from sojourn.observed import estimate_fleet, read_log, read_presence, read_run
+    say_first(f"reading {log or from_run}")
+    from sojourn.fleet.from_logs import TaskLog, estimate_fleet, read_presence, read_tasks
+    from sojourn.fleet.from_logs.log import TooManyBadRows, read_log
+    from sojourn.fleet.from_logs.rows import write_bad_rows
+    from sojourn.fleet.from_logs.times import time_zone as named_zone
+    from sojourn.runs.folder import RunFolder
 
-    there = None if presence is None else read_presence(presence, now=now)
-    if log is not None and from_run is None:
-        seen = read_log(log, now=now, presence=there)
-    elif from_run is not None and log is None:
-        if presence is not None:
-            raise InvalidInput("--presence goes with a log, LOG.csv, not with --from-run")
-        seen = read_run(from_run)
-    else:
-        raise InvalidInput("give either a log, LOG.csv, or --from-run DIR")
-    fleet, classes = estimate_fleet(seen, grouped=not by_device, presence=there)
+    if (log is None) == (from_run is None):
+        raise InvalidInput("give either a log, LOG, or --from-run DIR")
+    if by_device and classes is not None:
+        raise InvalidInput("--by-device and --classes K exclude each other: give one of them")
+    if from_run is not None:
+        log_options = {
+            **{"--presence": presence, "--columns": columns, "--class-column": class_column},
+            **{"--only": only, "--time-format": time_format},
+        }
+        for option, given in log_options.items():
+            if given is not None:
+                raise InvalidInput(f"{option} goes with a log, LOG, not with --from-run")
+    zone = named_zone(time_zone)
+    share, until = _share(max_bad), None if now is None else _moment(now, zone)
+    hours_present = (
+        None
+        if presence is None
+        else read_presence(presence, now=until, time_format=time_format, zone=zone)
+    )
+    beside = out if out is not None and out.name else None  # "." has no name, and is refused below
+    listed = bad_rows or (beside and beside.with_name(f"{beside.stem}.bad-rows.csv"))
+    with shown() as progress:
+        if log is not None:
+            try:
+                task_log = read_log(
+                    log,
+                    now=until,
+                    presence=hours_present,
+                    columns=_names(columns, class_column),
+                    max_bad=share,
+                    only=_only(only),
+                    time_format=time_format,
+                    zone=zone,
+                    progress=progress,
+                )
+            except TooManyBadRows as error:
+                if listed is None:
+                    raise
+                write_bad_rows(error.bad, listed)
+                raise InvalidInput(f"{error}\nAll of them: {listed}") from error
+        else:
+            folder = RunFolder(from_run or Path())
+            task_log = TaskLog(read_tasks(folder.tasks_path, folder.status_path))
+        fleet, estimates = estimate_fleet(
+            task_log,
+            grouped=not by_device,
+            presence=hours_present,
+            classes=classes or (None if by_device else task_log.classes or None),
+            progress=progress,
+        )
+    if listed is not None and task_log.bad:
+        write_bad_rows(task_log.bad, listed)
     if out is not None:
         fleet.to_csv(out)
     if as_json:
-        rows = [_row(fleet.label(k), one) for k, one in enumerate(classes)]
-        typer.echo(json.dumps({"devices": fleet.size, "classes": rows}, indent=2))
+        rows = [_row(fleet.label(k), fitted) for k, fitted in enumerate(estimates)]
+        bad = {
+            "rows": task_log.rows,
+            "bad": task_log.reasons,
+            "left_out": list(task_log.unfinished),
+        }
+        typer.echo(json.dumps({"devices": fleet.size, **bad, "classes": rows}, indent=2))
         return
     console = screen()
-    _show(fleet, classes, console)
+    _show(fleet, estimates, console)
+    _show_left_out(task_log, listed, console)
     if out is not None:
         console.print(f"written: {escape(str(out))}")
-    if out is not None:
         say_next("plan", out)
     else:
         source = [log] if log is not None else ["--from-run", str(from_run)]
@@ -98,52 +215,139 @@ def estimate(
         say_next("fleet", "estimate", *source, "--out", "fleet.csv", note=note)
 
 
-def _row(name: str, one: "ClassEstimate") -> dict[str, Any]:
-    optional = ("downlink", "uplink", "mean_up", "mean_down", "drift")
+def _share(text: str) -> float:
+    """A share such as ``5%`` or ``0.05``."""
+    try:
+        value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value < 1.0:
+        raise InvalidInput(f"--max-bad must be a share below 1, such as 5% or 0.05; it is '{text}'")
+    return value
+
+
+def _only(text: str | None) -> "Only | None":
+    """Which rows to read, such as ``status=succeeded`` or ``status=ok,done``."""
+    from sojourn.fleet.from_logs.rows import Only
+
+    if text is None:
+        return None
+    column, equals, values = (part.strip() for part in text.partition("="))
+    if not (column and equals):
+        raise InvalidInput(f"--only is written like status=succeeded; it is '{text}'")
+    return Only(column, frozenset(value.strip() for value in values.split(",")))
+
+
+def _moment(text: str, zone: "tzinfo") -> float:
+    from sojourn.fleet.from_logs.times import parse_moment
+
+    try:
+        return parse_moment(text, zone)
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"--now must be a time, such as 1700000000 or 2024-05-01T12:00:00Z; it is '{text}'"
+        ) from None
+
+
+def _names(columns: str | None, class_column: str | None) -> dict[str, str]:
+    """What the log calls our columns."""
+    from sojourn.fleet.from_logs.rows import SYNONYMS
+
+    names = {}
+    for pair in filter(None, (columns or "").split(",")):
+        ours, equals, theirs = (part.strip() for part in pair.partition("="))
+        if not (ours and equals and theirs):
+            raise InvalidInput(
+                f"--columns is written like device=cid,start=t0; there is '{pair.strip()}' in it"
+            )
+        if ours not in SYNONYMS:
+            raise UnknownName("column", ours, SYNONYMS)
+        names[ours] = theirs
+    if class_column is not None:
+        names["class"] = class_column
+    return names
+
+
+def _row(name: str, fitted: "ClassEstimate") -> dict[str, object]:
+    links = {"downlink": fitted.downlink, "uplink": fitted.uplink}
+    optional = {"mean_up": fitted.mean_up, "mean_down": fitted.mean_down, "drift": fitted.drift}
     return {
         "name": name,
-        "devices": list(one.devices),
-        "tasks": one.tasks,
-        "running": one.running,
-        "service_rate": one.rate,
-        "interval": [one.rate_low, one.rate_high],
-        "law": str(one.fit.law),
-        **{key: getattr(one, key) for key in optional if getattr(one, key) is not None},
+        "devices": list(fitted.devices),
+        "tasks": fitted.tasks,
+        "running": fitted.running,
+        "service_rate": fitted.rate,
+        "interval": [fitted.rate_low, fitted.rate_high],
+        "law": str(fitted.fit.law),
+        **{key: fit.mean for key, fit in links.items() if fit is not None},
+        **{f"{key}_law": str(fit.law) for key, fit in links.items() if fit is not None},
+        **{key: value for key, value in optional.items() if value is not None},
     }
 
 
-def _show(fleet: Fleet, classes: "tuple[ClassEstimate, ...]", console: Console) -> None:
-    more = {"downlink": "downlink", "uplink": "uplink", "mean_up": "there", "mean_down": "away"}
-    told = [name for name in more if name in fleet.columns]
-    table = Table("class", "devices", "tasks", "rate", "95 % interval", "law", box=None)
-    for name in told:
-        table.add_column(more[name])
-    for column in (*table.columns[1:5], *table.columns[6:]):
-        column.justify = "right"
-    for k, one in enumerate(classes):
-        interval = f"{printed(one.rate_low)} to {printed(one.rate_high)}"
+def _show(fleet: Fleet, classes: "Sequence[ClassEstimate]", console: Console) -> None:
+    links = [name for name in ("downlink", "uplink") if name in fleet.columns]
+    intermittent = "mean_up" in fleet.columns
+    headings = ["devices", "tasks", "rate", "95 % interval", "law", *links]
+    table = plain_table(["class"], [*headings, *(["there", "away"] if intermittent else [])])
+    for k, fitted in enumerate(classes):
+        fits = [getattr(fitted, name) for name in links]
+        absences = ["always", "-"] if intermittent else []
+        if intermittent and fitted.mean_down:
+            absences = [printed(fitted.mean_up or 0.0), printed(fitted.mean_down)]
         table.add_row(
             escape(fleet.label(k)),
-            str(len(one.devices)),
-            str(one.tasks),
-            printed(one.rate),
-            interval,
-            str(one.fit.law),
-            *(printed(float(fleet.columns[name][k])) for name in told),
+            str(len(fitted.devices)),
+            str(fitted.tasks),
+            printed(fitted.rate),
+            f"{printed(fitted.rate_low)} to {printed(fitted.rate_high)}",
+            str(fitted.fit.law),
+            *("-" if fit is None else f"{printed(fit.mean)} {fit.law}" for fit in fits),
+            *absences,
         )
     print_table(console, table)
-    running = sum(one.running for one in classes)
+    running = sum(fitted.running for fitted in classes)
     if running:
         console.print(f"{running} tasks were still running and count for as long as they had run")
-    for k, one in enumerate(classes):
-        if one.drift is not None:
-            change = f"{abs(one.drift):.0%} {'longer' if one.drift > 0 else 'shorter'}"
+    for k, fitted in enumerate(classes):
+        if fitted.drift is not None:
+            change = f"{abs(fitted.drift):.0%} {'longer' if fitted.drift > 0 else 'shorter'}"
             console.print(
                 f"{escape(fleet.label(k))}: tasks took {change} at the end of the log than at its "
-                "beginning, more than by chance: one rate does not tell all of it (sojourn simulate "
-                "--drift)",
+                "beginning, significantly: one rate does not describe it (sojourn simulate --drift)",
                 soft_wrap=True,
             )
+        if fitted.spread is not None:
+            console.print(
+                f"{escape(fleet.label(k))}: its devices differ significantly in speed, by a factor "
+                f"of up to {printed(fitted.spread)}; --by-device or --classes K separates them",
+                soft_wrap=True,
+            )
+
+
+def _show_left_out(task_log: "TaskLog", listed: Path | None, console: Console) -> None:
+    """How times were read, and the rows and devices that were left out."""
+    from sojourn.fleet.from_logs.log import bad_row_lines
+
+    for note in task_log.notes:
+        console.print(escape(note), soft_wrap=True)
+    if task_log.bad:
+        console.print(
+            f"{len(task_log.bad):,} of {task_log.rows:,} rows ({len(task_log.bad) / task_log.rows:.1%}) cannot be "
+            "used and were left out:"
+        )
+        for line in bad_row_lines(task_log):
+            console.print(f"  {escape(line)}", soft_wrap=True)
+        where = "--bad-rows FILE lists them" if listed is None else f"listed in {listed}"
+        console.print(escape(where))
+    if task_log.unfinished:
+        names = ", ".join(task_log.unfinished[:MOST_NAMED])
+        more = len(task_log.unfinished) - MOST_NAMED
+        console.print(
+            f"left out, without a finished task: {escape(names)}"
+            + (f" and {more} more" if more > 0 else ""),
+            soft_wrap=True,
+        )
 
 
 @fleet_app.command()
@@ -175,9 +379,13 @@ def read(
 
     Example: sojourn fleet read client_device_capacity --format fedscale --samples 100 --model-bytes 2e6 --out fleet.csv
     """
-    from sojourn.observed.appfl import read_profiles
-    from sojourn.observed.fedscale import BYTES_PER_KILOBIT, read_behaviour, read_capacity
-    from sojourn.simulation.calendarfiles import write_hours
+    from sojourn.fleet.calendars import write_hours
+    from sojourn.fleet.from_logs.simulators import (
+        BYTES_PER_KILOBIT,
+        read_behaviour,
+        read_capacity,
+        read_profiles,
+    )
 
     if kind not in FORMATS:
         raise UnknownName("format", kind, FORMATS)
@@ -186,7 +394,7 @@ def read(
         hours, checksum = read_behaviour(file)
         write_hours(hours, out)
         share = hours.availability
-        found = (
+        description = (
             f"{len(hours.devices)} devices, there {share.mean():.1%} of the time on average, in hours "
             f"that repeat after {printed(hours.period)} seconds"
         )
@@ -209,9 +417,9 @@ def read(
             number = int(_needed(samples, "--samples", kind))
             fleet, checksum = read_capacity(file, samples=number, kilobits=kilobits)
         fleet.to_csv(out)
-        found = f"{fleet}, tasks per second"
+        description = f"{fleet}, tasks per second"
         following = ("plan", str(out))
-    console.print(f"{escape(str(file))} (SHA-256 {checksum}): {found}", soft_wrap=True)
+    console.print(f"{escape(str(file))} (SHA-256 {checksum}): {description}", soft_wrap=True)
     console.print(f"written: {escape(str(out))}")
     say_next(*following)
 

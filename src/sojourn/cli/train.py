@@ -1,39 +1,62 @@
-"""``sojourn train``: run an experiment, compare its strategies."""
+"""``sojourn new``, ``train`` and ``calibrate``: make an experiment, run it, measure its constants."""
 
+import math
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from sojourn._support.numbers import PLUS_MINUS, UNKNOWN, plus_minus
+from sojourn._support.progress import shown
 from sojourn.cli import app
-from sojourn.cli.inputs import (
+from sojourn.cli.options import (
     DataDirOption,
     EngineOption,
     JobsOption,
     SchedulerOption,
+    TrackOption,
+    check_experiment_file,
+)
+from sojourn.cli.output import (
+    CHOSEN,
+    marked,
+    plain_table,
     print_table,
     printed,
+    say_first,
     say_next,
+    say_verdict,
     screen,
+    wrapped,
 )
 from sojourn.errors import InvalidInput
-from sojourn.estimate import Estimate
-from sojourn.measure import ACCURACY, Measure
-from sojourn.progress import shown
+from sojourn.runs.measure import Measure
+from sojourn.theory.bounds import max_learning_rate
 
 if TYPE_CHECKING:
-    from sojourn.train.experiment.experiment import Experiment
+    from sojourn.runs.folder import Run
+    from sojourn.training.experiment.calibrate import Calibration, Measurement
+    from sojourn.training.experiment.experiment import Experiment
 
 INTERRUPTED = 130
 COUNTS = ("updates", "gradients")
+DROPPED = (*COUNTS, "mean", "rate")
 """Columns to do without where there is no room for all, the first one first."""
-SHORTEST_NAME = 12
 WIDE = 1000
+FLEET = """\
+service_rate,count,name
+0.08,6,phone
+0.2,3,tablet
+0.6,2,laptop
+1.5,1,desktop
+"""
+FILES = ("experiment.toml", "problem.py", "log.csv")
 
 
 @app.command()
@@ -56,6 +79,7 @@ def train(
     engine: EngineOption = "local",
     scheduler: SchedulerOption = None,
     data_dir: DataDirOption = None,
+    track: TrackOption = None,
     partition_figure: Annotated[
         Path | None,
         typer.Option(help="Only draw who holds what under the first seed, as .png or .svg."),
@@ -65,56 +89,57 @@ def train(
 
     Example: sojourn train experiments/digits.toml --jobs 2
     """
+    check_experiment_file(experiment)
+    say_first(f"reading {experiment}")
     import dataclasses
 
-    from sojourn.train.experiment.engines import LocalEngine, make_engine
-    from sojourn.train.experiment.experiment import Experiment
-    from sojourn.train.experiment.run import run_experiment
+    from sojourn.report.verdict import run_verdict
+    from sojourn.runs.folder import RunFolder
+    from sojourn.training.experiment.engines import LocalEngine, make_engine, tracked
+    from sojourn.training.experiment.experiment import Experiment
+    from sojourn.training.experiment.run import run_experiment
 
-    asked = Experiment.read(experiment)
+    definition = Experiment.read(experiment)
     if data_dir is not None:
-        asked = dataclasses.replace(asked, data_dir=str(data_dir.resolve()))
+        definition = dataclasses.replace(definition, data_dir=str(data_dir.resolve()))
     if partition_figure is not None:
-        _draw_partition(asked, partition_figure)
+        _draw_partition(definition, partition_figure)
         return
     chosen = make_engine(engine, jobs=jobs, scheduler=scheduler)
     if isinstance(chosen, LocalEngine):
-        _say_notes(asked)
+        _say_notes(definition, jobs)
     folder = out or Path("runs") / experiment.stem
     try:
-        with shown() as progress:
-            summary = run_experiment(asked, folder, chosen, resume=resume, progress=progress)
+        with tracked(chosen, track) as engine_used, shown() as progress:
+            run_experiment(definition, folder, engine_used, resume=resume, progress=progress)
     except KeyboardInterrupt:
         typer.secho(
-            f"interrupted. What is done is kept; go on with: sojourn train {experiment} "
+            f"interrupted. Finished runs are saved; continue with: sojourn train {experiment} "
             f"--out {folder} --resume",
             err=True,
         )
         raise typer.Exit(INTERRUPTED) from None
-    _show(summary, _console())
-    typer.echo(f"written to {folder}")
-    say_next("report", folder)
+    run = RunFolder(folder).read()
+    verdict = run_verdict(run)
+    _show(run, _console(), verdict.pick)
+    say_verdict(verdict, _console())
+    typer.echo(f"written to {folder}; its page: sojourn report {shlex.quote(str(folder))}")
 
 
-def _say_notes(experiment: "Experiment") -> None:
-    """Load the data once, so that what is wrong with it is said at once, and what is notable."""
-    from sojourn.rules.memory import keeps_table, memory_note
-    from sojourn.train.experiment.build import build_problem, partition_notes
+def _say_notes(experiment: "Experiment", jobs: int) -> None:
+    """Load the data once, so that what is wrong with it is said at once, with the size of the work."""
+    from sojourn.training.experiment.build import partition_notes
+    from sojourn.training.experiment.size import size_note
 
     for note in partition_notes(experiment):
         typer.echo(f"note: {note}", err=True)
-    large = [s for s in experiment.strategies if keeps_table(s.rule, s.network.size)]
-    if large:
-        weights = build_problem(experiment, experiment.seeds[0]).initial_weights().numpy()
-        for strategy in large:
-            note = memory_note(strategy.rule, strategy.network.size, weights)
-            typer.echo(f"note: {strategy.name}: {note}", err=True)
+    typer.echo(f"train: {size_note(experiment, jobs=jobs)}", err=True)
 
 
 def _draw_partition(experiment: "Experiment", path: Path) -> None:
-    from sojourn.report.partition import draw_partition
-    from sojourn.train.data.partition import partition_table
-    from sojourn.train.experiment.build import dataset, partition_of
+    from sojourn.figures.matplotlib_figure import save_partition
+    from sojourn.training.data.partition import partition_table
+    from sojourn.training.experiment.build import dataset, partition_of
 
     if path.suffix not in (".png", ".svg"):
         raise InvalidInput(f"'{path}': the picture must end in .png or .svg")
@@ -122,10 +147,10 @@ def _draw_partition(experiment: "Experiment", path: Path) -> None:
         raise InvalidInput("there is no built-in partition to draw: the experiment has a 'problem'")
     data = dataset(experiment.data, experiment.data_dir)
     seed = experiment.seeds[0]
-    made = partition_of(experiment, data, seed)
-    table = partition_table(made, data.train_labels)
+    partition = partition_of(experiment, data, seed)
+    table = partition_table(partition, data.train_labels)
     title = f"{experiment.data}, {experiment.partition}, seed {seed}"
-    draw_partition(table, path, title=title)
+    save_partition(table, path, title=title)
     typer.echo(f"written to {path}")
 
 
@@ -134,116 +159,211 @@ def _console() -> Console:
     return screen() if sys.stdout.isatty() else Console(width=WIDE, highlight=False)
 
 
-def _show(summary: Mapping[str, Any], console: Console) -> None:
-    entries = summary["strategies"]
-    names = [entry["name"] for entry in entries]
-    columns = _columns(entries)
-    least = min(SHORTEST_NAME, max(map(len, ("strategy", *names))))
-    for dropped in COUNTS:
-        if least + sum(2 + width for _, _, width in columns) > console.width:
-            columns = [column for column in columns if column[0] != dropped]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("strategy", overflow="fold")
-    for heading, _, width in columns:
-        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
-    for name, *values in zip(names, *(values for _, values, _ in columns), strict=True):
-        table.add_row(escape(name), *values)
-    print_table(console, table)
-    for line in _explained(entries):
-        console.print(line, highlight=False)
+def _show(run: "Run", console: Console, pick: str) -> None:
+    """The strategies as they ended, and what a reader should know of the columns."""
+    from sojourn.report.outcomes import by_strategy
+
+    columns = _columns(run)
+    table = plain_table(["strategy"], list(columns))
+    for k, name in enumerate(by_strategy(run.histories)):
+        texts = [column[k].replace(PLUS_MINUS, "±") for column in columns.values()]
+        table.add_row(marked(name, pick), *texts, style=CHOSEN if name == pick else None)
+    print_table(console, table, drop=DROPPED)
+    for line in [*_meanings(run), *_warnings(run)]:
+        console.print(wrapped(line, console.width), highlight=False, markup=False)
 
 
-def _explained(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the columns mean, and what a reader should be warned of."""
-    seeds, measure = len(entries[0]["seeds"]), _measure(entries[0])
+def _columns(run: "Run") -> dict[str, list[str]]:
+    """The values of every column but the names, by heading."""
+    from sojourn.report.outcomes import by_strategy, final_text, finished, mean_text, time_text
+
+    groups = list(by_strategy(run.histories).values())
+    measure = run.histories[0].measure
+    final = "final" if measure.percent else f"final {measure.name}"
+    columns = {
+        "rate": [f"{runs[0].learning_rate:g}" for runs in groups],
+        final: [final_text(runs, measure) for runs in groups],
+        "mean": [
+            mean_text([history.mean for history in finished(runs)], measure) for runs in groups
+        ],
+    }
+    for name in run.histories[0].metrics:
+        if name != measure.name:
+            columns[name] = [final_text(runs, Measure(name)) for runs in groups]
+    for target in run.targets:
+        heading = measure.target(target) if measure.percent else f"{target:g}"
+        columns[f"to {heading}"] = [time_text(runs, target) for runs in groups]
+    for count in reversed(COUNTS):
+        ends = [[float(getattr(h, count)[-1]) for h in finished(runs)] for runs in groups]
+        columns[count] = [f"{sum(n) / len(n):.0f}" if n else UNKNOWN for n in ends]
+    return columns
+
+
+def _meanings(run: "Run") -> Iterator[str]:
+    """What the columns mean."""
+    measure, seeds = run.histories[0].measure, len({history.seed for history in run.histories})
     targets = (
         "to x%: time until the accuracy is x"
         if measure.percent
         else f"to x: time to {measure.name} x"
     )
-    lines = [
+    yield (
         f"rate: learning rate; final: {measure.label} at the end; mean: its average over time; "
         + targets
         + (f"; ± standard error over {seeds} seeds" if seeds > 1 else "")
+    )
+    ages = {
+        target: [age for h in run.histories if math.isfinite(age := h.resolution(target))]
+        for target in run.targets
+    }
+    within = [
+        f"{measure.target(t)} {printed(max(known))}" for t, known in ages.items() if any(known)
     ]
-    known = {
-        target: [e["time_to"][target].get("resolution") for e in entries]
-        for target in entries[0]["time_to"]
-    }
-    told = {
-        target: max(r for r in all_ if r is not None) for target, all_ in known.items() if any(all_)
-    }
-    if told:
-        within = ", ".join(f"{measure.target(float(t))} {printed(r)}" for t, r in told.items())
-        lines.append(f"times to a target are known to within: {within}")
-    for entry in entries:
-        edge = entry.get("learning_rate_at_edge")
+    if within:
+        yield f"times to a target are known to within: {', '.join(within)}"
+
+
+def _warnings(run: "Run") -> Iterator[str]:
+    """What a reader should be warned of, strategy by strategy."""
+    from sojourn.report.outcomes import by_strategy, finished
+
+    entries = {str(entry["name"]): entry for entry in run.summary["strategies"]}
+    for name, runs in by_strategy(run.histories).items():
+        if finished(runs) and not any(history.updates[-1] for history in finished(runs)):
+            yield f"{name}: the server made no update; run longer, or let it wait for less."
+        edge = entries[name].get("learning_rate_at_edge")
         if edge:
             wider = "smaller" if edge == "smallest" else "larger"
-            lines.append(
-                f"warning: {entry['name']}: the best learning rate, {entry['learning_rate']:g}, is "
-                f"the {edge} that was tried; a {wider} one may be better. Add some to "
-                "'learning-rate' and go on with --resume."
+            yield (
+                f"warning: {name}: the best learning rate, {runs[0].learning_rate:g}, is the {edge} "
+                f"that was tried; a {wider} one may be better. Add some to 'learning-rate' and go on "
+                "with --resume."
             )
-        lines += [
-            f"{entry['name']}: diverged in round {run['round']} with seed {run['seed']}; it is "
-            "left out of the means. Try a smaller learning rate."
-            for run in entry["diverged"]
-        ]
-    return lines
+        for history in runs:
+            if history.diverged_at is not None:
+                yield (
+                    f"{name}: diverged in round {history.diverged_at} with seed {history.seed}; it "
+                    "is left out of the means. Try a smaller learning rate."
+                )
 
 
-def _measure(entry: Mapping[str, Any]) -> Measure:
-    return Measure(**entry["measure"]) if "measure" in entry else ACCURACY
+@app.command()
+def calibrate(
+    experiment: Annotated[
+        Path, typer.Argument(metavar="EXPERIMENT.toml", help="As for `sojourn train`.")
+    ],
+    out: Annotated[Path, typer.Option(help="File for the constants.")] = Path("constants.toml"),
+    seed: Annotated[int, typer.Option(help="Seed of partition, weights and batches.")] = 0,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Measure smoothness, noise and heterogeneity on your problem, for `sojourn plan`.
 
+    Example: sojourn calibrate experiments/digits.toml --out constants.toml
+    """
+    check_experiment_file(experiment)
+    say_first(f"reading {experiment}")
+    import tomli_w
 
-def _columns(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str], int]]:
-    """Heading, values and width of every column but the names."""
-    seeds, measure = len(entries[0]["seeds"]), _measure(entries[0])
-    final = "final" if measure.percent else f"final {measure.name}"
-    columns = {
-        "rate": [f"{entry['learning_rate']:g}" for entry in entries],
-        final: [_final(entry, measure) for entry in entries],
-        "mean": [
-            _shown(entry["mean_accuracy" if measure.percent else "mean"], measure)
-            for entry in entries
-        ],
+    from sojourn._support.files import replacing
+    from sojourn._support.provenance import provenance
+    from sojourn.training.experiment.build import build_problem, calibration_of
+    from sojourn.training.experiment.experiment import Experiment
+    from sojourn.training.experiment.jobs import threads_for, using_threads
+
+    definition = Experiment.read(experiment)
+    if data_dir is not None:
+        definition = replace(definition, data_dir=str(data_dir.resolve()))
+    rate = min(strategy.learning_rates[0] for strategy in definition.strategies)
+    errors = Console(stderr=True)
+    threads = using_threads(threads_for(definition, None))
+    with threads, errors.status("measuring") as status:
+        problem = build_problem(definition, seed)
+        calibration = calibration_of(
+            definition,
+            problem,
+            learning_rate=rate,
+            seed=seed,
+            progress=lambda step: status.update(f"measuring {step}"),
+        )
+    constants = {
+        key.replace("_", "-"): value for key, value in asdict(calibration.constants).items()
     }
-    for name in entries[0].get("metrics", {}):
-        if name != measure.name:
-            other = Measure(name)
-            columns[name] = [_shown(entry["metrics"][name], other) for entry in entries]
-    for target in entries[0]["time_to"]:
-        times = [_time(entry["time_to"][target], seeds) for entry in entries]
-        shown = measure.target(float(target))
-        columns[f"to {shown if measure.percent else target}"] = times
-    for count in reversed(COUNTS):
-        means = [entry[count]["mean"] for entry in entries]
-        columns[count] = ["-" if mean is None else f"{mean:.0f}" for mean in means]
-    return [(name, values, max(map(len, (name, *values)))) for name, values in columns.items()]
+    record = {
+        "constants": constants,
+        "initial": asdict(calibration.initial),
+        "warm": asdict(calibration.warm),
+        "provenance": provenance(experiment=definition.to_table(), seed=seed, warm_up_rate=rate),
+    }
+    with replacing(out) as temporary:
+        temporary.write_text(tomli_w.dumps(record), encoding="utf-8")
+    _show_constants(calibration, definition, screen())
+    typer.echo(f"written to {out}")
+    say_next("plan", definition.fleet_name, "--constants", out)
 
 
-def _final(entry: Mapping[str, Any], measure: Measure) -> str:
-    """The final accuracy or what else runs are judged by."""
-    if len(entry["diverged"]) == len(entry["seeds"]):
-        return "diverged"
-    return _shown(entry["final_accuracy" if measure.percent else "final"], measure)
+def _show_constants(calibration: "Calibration", experiment: "Experiment", console: Console) -> None:
+    table = plain_table(
+        [""], ["at the start", f"after {calibration.warm_up_rounds} rounds", "used"]
+    )
+    first, warm, used = calibration.initial, calibration.warm, calibration.constants
+    table.add_row("training loss f", printed(first.loss), printed(warm.loss), "")
+    table.add_row("A, at most f at the start", "", "", printed(used.initial_gap))
+    table.add_row(
+        "L", printed(first.smoothness), printed(warm.smoothness), printed(used.smoothness)
+    )
+    table.add_row(
+        "sigma squared", _variance(first), _variance(warm), printed(used.gradient_noise**2)
+    )
+    table.add_row(
+        "M squared", _dissimilarity(first), _dissimilarity(warm), printed(used.heterogeneity**2)
+    )
+    console.print(table)
+    strategy = experiment.strategies[0]
+    largest = max_learning_rate(strategy.network, used)
+    rate = min(strategy.learning_rates[0] for strategy in experiment.strategies)
+    share = 2.0 * used.heterogeneity**2 / used.noise if used.noise else 0.0
+    console.print(
+        f"B = sigma^2 + 2 M^2 = {printed(used.noise)}, of which {share:.0%} comes from clients "
+        f"holding different data.\nWith {strategy.name} routing and {strategy.network.concurrency} "
+        f"tasks in flight the bounds are guarantees up to learning rate {printed(largest)}; "
+        + (
+            f"the experiment's {rate:g} is {rate / largest:.2g} times that, where they are a proxy."
+            if rate > largest
+            else f"the experiment's {rate:g} is within."
+        ),
+        highlight=False,
+    )
 
 
-def _shown(value: Mapping[str, float | None], measure: Measure) -> str:
-    if value["mean"] is None:
-        return "-"
-    return _tight(Estimate.from_table(value), ".1%" if measure.percent else ".4g")
+def _variance(point: "Measurement") -> str:
+    return plus_minus(point.gradient_variance, point.gradient_variance_error, ".4g")
 
 
-def _time(value: Mapping[str, Any], seeds: int) -> str:
-    if value["mean"] is None:
-        return f"{value['reached']} of {seeds} seeds" if value["reached"] else "not reached"
-    if value["standard_error"] is None:
-        return printed(value["mean"])
-    return _tight(Estimate.from_table(value), ".0f" if value["mean"] >= 100 else ".1f")
+def _dissimilarity(point: "Measurement") -> str:
+    return plus_minus(point.dissimilarity, point.dissimilarity_error, ".4g")
 
 
-def _tight(estimate: Estimate, form: str) -> str:
-    """Without spaces, for columns that must fit a terminal."""
-    return format(estimate, form).replace(" ", "")
+@app.command()
+def new(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make.")],
+) -> None:
+    """Make a folder with a fleet, a log, an experiment and a problem.py to edit; it runs at once.
+
+    Example: sojourn new my-experiment
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidInput(f"{folder}: exists and is not empty: give another name")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "fleet.csv").write_text(FLEET, encoding="utf-8")
+    for name in FILES:
+        template = name if name.endswith(".csv") else f"{name}.template"
+        text = files("sojourn.cli").joinpath("template", template).read_text("utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
+    for name, what in (
+        ("fleet.csv", "who the clients are, and how fast"),
+        ("log.csv", "a log to estimate a fleet from: sojourn fleet estimate log.csv"),
+        ("problem.py", "what is learned: your model and data"),
+        ("experiment.toml", "what is compared"),
+    ):
+        typer.echo(f"{folder / name}: {what}")
+    say_next("train", folder / "experiment.toml", note="or sojourn tune, which finds a strategy")

@@ -1,29 +1,64 @@
-"""``sojourn tune``: the strategy that wins, with its evidence."""
+"""``sojourn tune`` and ``demo``: the strategy that wins, with its evidence."""
 
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from sojourn._support.memory import check_jobs
+from sojourn._support.numbers import number
+from sojourn._support.progress import Stages, shown
 from sojourn.cli import app
-from sojourn.cli.inputs import (
-    CHOSEN,
+from sojourn.cli.options import (
     DataDirOption,
     EngineOption,
     JobsOption,
     SchedulerOption,
-    say_next,
-    screen,
+    TrackOption,
+    check_experiment_file,
 )
-from sojourn.progress import shown
+from sojourn.cli.output import (
+    CHOSEN,
+    marked,
+    page_line,
+    plain_table,
+    print_table,
+    say_above,
+    say_first,
+    say_verdict,
+    screen,
+    wrapped,
+)
+from sojourn.dispatch.analysis import analyze
+from sojourn.fleet import Fleet, Network, built_in_fleet, uniform_routing
 
 if TYPE_CHECKING:
+    from sojourn.tuning.setting import Setting
     from sojourn.tuning.tune import Tuned
 
 INTERRUPTED = 130
+FLEET = "three-clusters"
+TIME = 100.0
+BUDGET = 120.0
+DRAWING = "drawing the page"
+STAGES = {"tune: rung": 0.45, "confirming": 0.3, "tune: other conditions": 0.15}
+"""Phases of a tuning, with about the share of the time that each takes; writing takes the rest."""
+ROBUST = {"tune: rung": 0.4, "tune: other conditions": 0.35, "confirming": 0.2}
+"""The same where the conditions are part of the choice."""
+EXPERIMENT = f"""\
+# Thirty clients, of which ten are a hundred times as slow as ten others, learn scikit-learn's digits.
+# No strategies are listed: `sojourn tune` proposes them.
+fleet = "{FLEET}"
+data = "digits"
+partition = "dirichlet(0.5)"
+model = "mlp"
+time = {TIME:g}
+targets = [0.8]
+"""
 
 
 @app.command()
@@ -40,12 +75,16 @@ def tune(
         Path | None, typer.Option(help="Folder for the answer.", show_default="runs/NAME-tuned")
     ] = None,
     target: Annotated[
-        float | None, typer.Option(help="Judge by the time to this accuracy, such as 0.8.")
+        float | None,
+        typer.Option(
+            help="Judge by the time to this value of the problem's measure, such as an accuracy of 0.8."
+        ),
     ] = None,
     criterion: Annotated[
         str | None,
         typer.Option(
-            help="final (loss at the end), area (mean loss over time), or target.",
+            help="final (the measure at the end; the loss where it is an accuracy), area (its mean over "
+            "time), or target.",
             show_default="final",
         ),
     ] = None,
@@ -56,50 +95,72 @@ def tune(
     rounds: Annotated[
         int | None, typer.Option(help="How long runs last, in rounds, instead of the file's.")
     ] = None,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="Recommend also what only virtual time can run.")
+    ] = False,
+    robust: Annotated[
+        bool,
+        typer.Option(
+            "--robust", help="Prefer the best worst case under other laws, speeds and absences."
+        ),
+    ] = False,
     budget: Annotated[str, typer.Option(help="How long tuning may take: 90s, 10m, 2h.")] = "10m",
     jobs: JobsOption = 1,
     engine: EngineOption = "local",
     scheduler: SchedulerOption = None,
     data_dir: DataDirOption = None,
+    track: TrackOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """Choose policy, rule and learning rate on pilot runs, and confirm the choice on fresh seeds.
+    """Choose policy, rule and learning rate by pilot runs, and confirm the choice on fresh seeds.
 
-    What the folder holds of an interrupted run is not run again.
+    What an interrupted command finished is not run again.
 
     Example: sojourn tune experiments/digits.toml --target 0.8 --budget 5m --jobs 2
     """
-    from sojourn.runfolder import RunFolder
-    from sojourn.train.experiment.engines import make_engine
-    from sojourn.tuning.budget import parse_duration
-    from sojourn.tuning.setting import read_setting
-    from sojourn.tuning.tune import PLAN, tune_setting
+    started = click.get_current_context().find_root().obj  # if this process runs one command
+    begun = monotonic() if started is None else float(started)
+    check_experiment_file(experiment)
+    say_first(f"reading {experiment}")
+    from sojourn.runs.folder import RunFolder
+    from sojourn.training.experiment.engines import make_engine, tracked
+    from sojourn.tuning.budget import check_time_left, parse_duration
+    from sojourn.tuning.setting import QUICK, read_setting
+    from sojourn.tuning.tune import STRATEGY, tune_setting
 
     seconds = parse_duration(budget)
+    check_time_left(begun, seconds)
     chosen = make_engine(engine, jobs=jobs, scheduler=scheduler)
-    setting = read_setting(
-        experiment,
-        time=time,
-        rounds=rounds,
-        target=target,
-        criterion=criterion,
-        data_dir=None if data_dir is None else str(data_dir.resolve()),
-    )
+    with shown() as progress:
+        progress.start("tune: reading the problem, proposing candidates")
+        setting = read_setting(
+            experiment,
+            time=time,
+            rounds=rounds,
+            target=target,
+            criterion=criterion,
+            virtual=virtual,
+            quick=seconds < QUICK,
+            data_dir=None if data_dir is None else str(data_dir.resolve()),
+        )
     folder = out or Path("runs") / f"{experiment.stem}-tuned"
     try:
-        with shown() as progress:
+        with tracked(chosen, track) as engine_used, shown() as bar:
+            progress = Stages(bar, ROBUST if robust else STAGES)
             tuned = tune_setting(
                 setting,
                 folder,
-                engine=chosen,
+                engine=engine_used,
                 budget=seconds,
                 progress=progress,
-                say=lambda text: typer.echo(text, err=True),
+                say=say_above,
+                begun=begun,
+                robust=robust,
             )
     except KeyboardInterrupt:
         _say_best_so_far(folder, setting)
         typer.secho(
-            f"interrupted. What is done is kept; run the same command again to go on with {folder}.",
+            f"interrupted. What is done is saved; run the same command again to go on with {folder}.",
             err=True,
         )
         raise typer.Exit(INTERRUPTED) from None
@@ -107,50 +168,113 @@ def tune(
         typer.echo(RunFolder(folder).tuning_path.read_text(encoding="utf-8"))
         return
     console = screen()
-    _show(tuned, console)
-    console.print(f"[bold]{escape(tuned.sentence)}[/bold]")
-    console.print(f"written to {folder}")
-    say_next("report", folder, note=f"then sojourn deploy init my-app, and {folder / PLAN} in it")
-
-
-def _show(tuned: "Tuned", console: Console) -> None:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("strategy", overflow="fold")
-    for heading in ("rate", tuned.setting.criterion.describe(), "accuracy", "seeds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for place, row in enumerate(tuned.table):
-        finals = [100 * history.final_accuracy for history in row.histories]
-        mean = sum(finals) / len(finals) if finals else float("nan")
-        style = CHOSEN if place == 0 else None
-        table.add_row(
-            escape(row.name),
-            f"{row.learning_rate:g}",
-            f"{row.score:.3g}",
-            f"{mean:.1f}%",
-            str(len(row.scores)),
-            style=style,
-        )
-    console.print(table)
-    exhaustive = tuned.race.entered
+    show_confirmed(tuned, console)
+    say_verdict(tuned.verdict, console)
     console.print(
-        f"{exhaustive} candidates raced with {tuned.gradients:,} gradients in {tuned.seconds:.0f} s; "
-        "scores are on the test set, from seeds that no pilot used (± standard error).",
-        highlight=False,
+        f"written to {folder}; the strategy to deploy: {folder / STRATEGY}", soft_wrap=True
     )
 
 
-def _say_best_so_far(folder: Path, setting: Any) -> None:
-    from sojourn.tuning.heats import RACE, read_race
+def show_confirmed(tuned: "Tuned", console: Console) -> None:
+    """Print the strategies that ran on fresh seeds, the pick marked, and what that took."""
+    from sojourn.report.outcomes import final_text
+    from sojourn.report.privacy import epsilon_of, epsilon_text
 
-    path = folder / RACE
+    measure = tuned.table[0].histories[0].measure
+    criterion = tuned.setting.criterion
+    spent = [epsilon_of(row.histories) for row in tuned.table]
+    private = ["epsilon"] if any(math.isfinite(epsilon) for epsilon in spent) else []
+    table = plain_table(
+        ["strategy"], ["rate", criterion.describe(), f"final {measure.label}", *private, "seeds"]
+    )
+    for row, epsilon in zip(tuned.table, spent, strict=True):
+        table.add_row(
+            marked(row.name, tuned.pick.name),
+            f"{row.learning_rate:g}",
+            "no update made" if row.without_update else criterion.text_of(row.scores),
+            final_text(row.histories, measure),
+            *([epsilon_text(epsilon)] if private else []),
+            str(len(row.scores)),
+            style=CHOSEN if row is tuned.pick else None,
+        )
+    print_table(console, table, drop=("seeds", "rate", f"final {measure.label}"))
+    text = (
+        f"{tuned.halving.entered:,} candidates compared with {tuned.gradients:,} gradients in "
+        f"{tuned.seconds:,.0f} s. Scores are on the test set, with seeds that no pilot run used "
+        "(± standard error)."
+    )
+    console.print(wrapped(text, console.width), highlight=False)
+
+
+def _say_best_so_far(folder: Path, setting: "Setting") -> None:
+    from sojourn.tuning.runner import HALVING, read_halving
+
+    path = folder / HALVING
     if not path.exists():
         return
-    race, _ = read_race(path)
-    for candidate in race.podium()[:1]:
+    halving, _ = read_halving(path)
+    for candidate in halving.podium()[:1]:
         name = setting.experiment.strategies[candidate.strategy].name
-        fraction = race.rungs[-1].fraction
+        fraction = halving.rungs[-1].fraction
         typer.echo(
             f"best so far, after {fraction:.3g} of the horizon and not confirmed: {name} at learning "
             f"rate {candidate.learning_rate:g}",
             err=True,
         )
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for everything that is made.")] = Path("demo"),
+    jobs: JobsOption = 2,
+) -> None:
+    """Find the best strategy for a built-in fleet and embedded digits, and show it, in minutes.
+
+    Example: sojourn demo --out demo
+    """
+    check_jobs(jobs)
+    console = screen()
+    fleet = built_in_fleet(FLEET)
+    typer.echo(
+        f"the fleet: {fleet.size} clients in three clusters of ten, with rates 0.01, 0.1 and 1"
+    )
+    console.print(wrapped(cost_of_queueing(fleet), console.width))
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "experiment.toml"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    with shown() as bar:
+        progress = Stages(bar, {**STAGES, DRAWING: 0.1})
+        progress.start("loading")
+        from sojourn.report.runs import report_of
+        from sojourn.training.experiment.engines import LocalEngine
+        from sojourn.tuning.setting import read_setting
+        from sojourn.tuning.tune import tune_setting
+
+        tuned = tune_setting(
+            read_setting(path),
+            out / "digits",
+            engine=LocalEngine(jobs),
+            budget=BUDGET,
+            progress=progress,
+            say=lambda text: say_above(wrapped(text.partition(";")[0], console.width)),
+        )
+        progress.start(DRAWING)
+        page = report_of([out / "digits"]).write(out / "report.html")
+    show_confirmed(tuned, console)
+    say_verdict(tuned.verdict, console)
+    typer.echo("To move these clients: sojourn explore three-clusters", err=True)
+    typer.echo("For your own: sojourn plan FLEET.csv --page plan.html", err=True)
+    typer.echo(page_line(page))
+
+
+def cost_of_queueing(fleet: Fleet) -> str:
+    """What random routing with queues costs a fleet, beside never letting a task queue."""
+    network = Network(fleet, uniform_routing(fleet), fleet.size)
+    queues, busy = analyze(network), analyze(network, "never-queue")
+    return (
+        f"Never queueing makes {number(busy.throughput)} updates per time unit, "
+        f"{number(busy.throughput / queues.throughput, 2)} times as many as uniform routing with "
+        f"queues, and its noise is {number(queues.noise_rate / busy.noise_rate, 2)} times lower. A task "
+        f"takes {number(busy.mean_staleness_time, 2)} time units on average, with queues "
+        f"{number(queues.mean_staleness_time, 2)}."
+    )

@@ -1,21 +1,24 @@
 """Policies that send a task and let it be until it completes."""
 
+import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from sojourn._support.extensions import real
 from sojourn.dispatch.policy import Chooser, Policy, View
 from sojourn.errors import InvalidInput
-from sojourn.floor import duty_cycles, round_trip_rates
-from sojourn.network import Fleet, Network
+from sojourn.fleet import Fleet, Network
+from sojourn.theory.floor import duty_cycles, round_trip_rates
 from sojourn.types import FloatArray
 
 if TYPE_CHECKING:  # a server that chooses clients needs no theory, which is slow to import
-    from sojourn.jackson import Analysis
-    from sojourn.jackson.steady_state import Engine
+    from sojourn.theory.jackson import Analysis
+    from sojourn.theory.jackson.steady_state import Engine
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Routed(Policy):
         return network.client_routing
 
     def analysis(self, network: Network, *, engine: "Engine" = "auto") -> "Analysis":
-        from sojourn.jackson import analyze
+        from sojourn.theory.jackson import analyze
 
         return analyze(network, engine=engine)
 
@@ -41,36 +44,47 @@ class Routed(Policy):
 class NeverQueue(Policy):
     r"""To the idle client that is furthest behind its target rate, so that no task ever waits.
 
-    Client i should be busy a fraction :math:`d_i` of the time (`sojourn.floor.duty_cycles`), that is
-    complete :math:`r_i = d_i \mu_i` tasks per unit of time. If :math:`d_i = 1` it goes on as soon as
+    Client i should be busy a fraction :math:`d_i` of the time (`sojourn.theory.floor.duty_cycles`), that is
+    complete :math:`r_i = d_i \mu_i` tasks per time unit. If :math:`d_i = 1` it goes on as soon as
     it finishes. Otherwise its k-th task (from 0) is due at :math:`(k + 1/2)/r_i`, and among the idle
     clients the one with the earliest due task gets the next. With m >= n whoever finishes goes on at
     once. Whatever the law of the service times, the rates in the long run are :math:`r_i`: a client
     that fell behind in proportion to time would be first whenever it is idle, hence always busy and
     not behind. With links a client is busy from when a task is sent to it until the update is back,
-    and :math:`1/\mu_i` includes the links and the time that work waits for a client; a server that takes time makes the rates unknown.
+    and :math:`1/\mu_i` includes the links and the time that work waits for a client; a server that takes
+    time makes the rates unknown. Of intermittent clients only those that are present get a task, as a
+    server sees who is connected; if nobody idle is, the task goes to the one who returns first.
+
+    With ``patience`` :math:`a`, a task that has not completed after a mean task times of its client
+    begins anew there, with the present weights: for times with heavy tails, if a fresh start draws a
+    fresh time (`sojourn.theory.floor.best_patience`). In virtual time only.
     """
 
     name: ClassVar[str] = "never-queue"
     one_task_each: ClassVar[bool] = True
+    patience: float | None = real(None, above=0.0)
+
+    @property
+    def deployable(self) -> bool:  # type: ignore[override]
+        """Tasks cannot be called back from real clients."""
+        return self.patience is None
 
     def chooser(self, random: np.random.Generator) -> Chooser:
-        return FurthestBehind()
+        return FurthestBehind(math.inf if self.patience is None else self.patience)
 
     def in_flight(self, network: Network) -> int:
         return min(network.concurrency, network.size)
 
     def shares(self, network: Network) -> FloatArray | None:
-        if network.server_rate is not None:
-            return None
-        from sojourn.neverqueue import never_queue
-
-        return network.fleet.expand(never_queue(network).shares)
+        found = self.analysis(network)
+        return None if found is None else network.fleet.expand(found.shares)
 
     def analysis(self, network: Network, *, engine: "Engine" = "auto") -> "Analysis | None":
-        from sojourn.neverqueue import never_queue
+        from sojourn.theory.never_queue import never_queue
 
-        return None if network.server_rate is not None else never_queue(network)
+        if network.server_rate is not None or (self.patience is not None and network.has_delays):
+            return None
+        return never_queue(network, patience=self.patience)
 
 
 @dataclass(frozen=True)
@@ -99,17 +113,31 @@ class Shuffled(Policy):
 
 @dataclass(frozen=True)
 class Synchronous(Policy):
-    """To a cohort of m distinct clients, drawn when the last of the cohort before has finished."""
+    r"""To a cohort of m distinct clients, drawn when the cohort before is over.
+
+    A cohort is over when its last client has finished; with ``over_selection`` :math:`o`, when
+    :math:`\lceil m/(1+o) \rceil` of its clients have, so that m clients are asked for the results of fewer
+    (Bonawitz et al., 2019); with a ``deadline``, at the latest that long after it began. The tasks of
+    the others end without a result, and these clients may be in the next cohort. A round in which
+    nobody meets the deadline changes nothing.
+    """
 
     name: ClassVar[str] = "synchronous"
     one_task_each: ClassVar[bool] = True
     deployable: ClassVar[bool] = False
+    over_selection: float | None = real(None, above=0.0)
+    deadline: float | None = real(None, above=0.0)
+
+    @property
+    def drops_stragglers(self) -> bool:
+        """Whether a cohort may be over before all its clients have finished."""
+        return self.over_selection is not None or self.deadline is not None
 
     def chooser(self, random: np.random.Generator) -> Chooser:
-        return _Cohort(random)
+        return _Cohort(random, self.over_selection or 0.0, self.deadline)
 
-    def shares(self, network: Network) -> FloatArray:
-        return np.full(network.size, 1.0 / network.size)
+    def shares(self, network: Network) -> FloatArray | None:
+        return None if self.drops_stragglers else np.full(network.size, 1.0 / network.size)
 
     def check(self, network: Network, start: str) -> None:
         super().check(network, start)
@@ -117,8 +145,10 @@ class Synchronous(Policy):
             raise InvalidInput("the policy 'synchronous' draws its first cohort; leave out start")
 
 
-def intervals(fleet: Fleet, concurrency: int) -> FloatArray:
+def intervals(fleet: Fleet, concurrency: int, work: ArrayLike = 1.0) -> FloatArray:
     """Time between due tasks of a client of each class under `NeverQueue`; 0 if it never rests.
+
+    ``work`` is that of a task, one number or one per class (`sojourn.theory.floor`).
 
     A client that should be busy all the time and had to keep to due times would rest whenever it
     happened to be ahead, and fall behind by the square root of time.
@@ -126,8 +156,8 @@ def intervals(fleet: Fleet, concurrency: int) -> FloatArray:
     >>> intervals(Fleet([0.01, 1.0], counts=[1, 2]), 2).tolist()
     [0.0, 2.0]
     """
-    cycles = duty_cycles(fleet, concurrency)
-    return np.where(cycles < 1.0, 1.0 / (cycles * round_trip_rates(fleet)), 0.0)
+    cycles = duty_cycles(fleet, concurrency, work)
+    return np.where(cycles < 1.0, 1.0 / (cycles * round_trip_rates(fleet, work)), 0.0)
 
 
 class _Drawn(Chooser):
@@ -173,7 +203,7 @@ class _InTurn(Chooser):
         self._order = self._random.permutation(sorted(living)).tolist()
         return self._order.pop()
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         return {"order": self._order}
 
     def restore(self, record: Mapping[str, Any]) -> None:
@@ -181,17 +211,35 @@ class _InTurn(Chooser):
 
 
 class _Cohort(Chooser):
-    def __init__(self, random: np.random.Generator) -> None:
+    def __init__(
+        self,
+        random: np.random.Generator,
+        over_selection: float = 0.0,
+        deadline: float | None = None,
+    ) -> None:
         self._random = random
         self._waiting: list[int] = []
+        self._over_selection = over_selection
+        self._deadline = math.inf if deadline is None else deadline
+        self._results = 0
+
+    def cuts(self, view: View, finisher: int) -> Sequence[int]:
+        self._results += 1
+        if self._results < math.ceil(view.concurrency / (1.0 + self._over_selection)):
+            return ()
+        return [client for client in range(len(view.rates)) if view.tasks(client)]
+
+    def deadline(self, client: int) -> float:
+        return self._deadline
 
     def choose(self, view: View, finisher: int | None) -> int | None:
         if not self._waiting and view.under_way == 0:
             size = min(view.concurrency, len(view.living))
             self._waiting = self._random.permutation(list(view.living))[:size].tolist()
+            self._results = 0
         return self._waiting.pop() if self._waiting else None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         return {"waiting": self._waiting}
 
     def restore(self, record: Mapping[str, Any]) -> None:
@@ -205,7 +253,9 @@ LARGEST_DEBT = 1.0
 class FurthestBehind(Chooser):
     """Due times, counted from the last change of the living clients or of the rates."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = math.inf) -> None:
+        self._patience = patience
+        self._limits: dict[int, float] = {}
         self._since = 0.0
         self._intervals: dict[int, float] = {}
         self._sent: dict[int, int] = {}
@@ -228,6 +278,11 @@ class FurthestBehind(Chooser):
         self._ahead = {client: ahead.get(client, 0.0) for client in living}
         self._sent = dict.fromkeys(living, 0)
         self._since = view.now
+        if self._patience < math.inf:
+            self._limits = dict(enumerate((self._patience / view.rates).tolist()))
+
+    def patience(self, client: int) -> float:
+        return self._limits.get(client, math.inf)
 
     def choose(self, view: View, finisher: int | None) -> int | None:
         idle = [client for client in view.living if not view.tasks(client)]
@@ -236,13 +291,13 @@ class FurthestBehind(Chooser):
         return min(idle, key=lambda client: (self._due(client), client))
 
     def sent(self, client: int) -> None:
-        self._sent[client] += 1
+        self._sent[client] = self._sent.get(client, 0) + 1
 
     def _due(self, client: int) -> float:
         number = self._sent[client] + 0.5 + self._ahead[client]
         return self._since + number * self._intervals[client]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         clients = sorted(self._intervals)
         return {
             "since": self._since,

@@ -1,17 +1,19 @@
 """What a policy is: what it sees, what it remembers, what it decides."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from sojourn._support.extensions import Checked
 from sojourn.errors import InvalidInput
-from sojourn.network import Network
+from sojourn.fleet import Network
 from sojourn.types import FloatArray
 
 if TYPE_CHECKING:
-    from sojourn.jackson import Analysis
-    from sojourn.jackson.steady_state import Engine
+    from sojourn.theory.jackson import Analysis
+    from sojourn.theory.jackson.steady_state import Engine
 
 
 class View(Protocol):
@@ -31,7 +33,7 @@ class View(Protocol):
 
     @property
     def rates(self) -> FloatArray:
-        """The service rate of every client, known or estimated, in tasks per unit of time, ``(n,)``."""
+        """The service rate of every client, known or estimated, in tasks per time unit, ``(n,)``."""
 
     @property
     def client_weights(self) -> FloatArray:
@@ -64,6 +66,20 @@ class Chooser:
         """
         return ()
 
+    def cuts(self, view: View, finisher: int) -> Sequence[int]:
+        """The clients whose task ends now, without a result, because of the result of ``finisher``.
+
+        Asked once per result, in virtual time only. Each of these tasks makes a round without a result.
+        """
+        return ()
+
+    def deadline(self, client: int) -> float:
+        """After what time a task of ``client`` ends without a result, wherever it is.
+
+        Asked when it is sent, in virtual time only.
+        """
+        return math.inf
+
     def choose(self, view: View, finisher: int | None) -> int | None:
         """The client of the next task; ``None`` if it has to wait for a completion.
 
@@ -78,10 +94,18 @@ class Chooser:
         """
         return time, False
 
+    def patience(self, client: int) -> float:
+        """After what time of service a task of ``client`` begins anew there, with the present weights.
+
+        What it had done is lost, and a fresh time is drawn. Asked when service begins, in virtual
+        time only.
+        """
+        return math.inf
+
     def sent(self, client: int) -> None:
         """A task has gone to ``client``, chosen or, at the start, dealt."""
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """The memory as JSON values, for a checkpoint."""
         return {}
 
@@ -89,8 +113,8 @@ class Chooser:
         """Take up what `record` gave."""
 
 
-class Policy:
-    """Who gets the next task. Subclasses are frozen dataclasses whose fields are their knobs.
+class Policy(Checked):
+    """Who gets the next task. Subclasses are frozen dataclasses whose fields are their parameters.
 
     ``routes`` says whether the routing decides, ``one_task_each`` whether a client never holds two
     tasks, so that more tasks than clients make no sense; ``deployable`` whether it can be followed
@@ -135,3 +159,19 @@ class Policy:
                 f"the stationary start is known for the policy 'routed' only; for '{self.name}' "
                 "start from 'spread' and leave out a warm-up"
             )
+
+
+def not_deployable(policy: Policy) -> str | None:
+    """Why a real server cannot follow ``policy``; ``None`` if it can.
+
+    >>> from sojourn.dispatch import Routed
+    >>> not_deployable(Routed())
+    """
+    chooser = policy.chooser(np.random.default_rng(0)) if policy.deployable else None
+    if chooser is None or type(chooser).stops is not Chooser.stops:
+        return (
+            f"the policy '{policy.name}' waits for whole cohorts or stops tasks, which the dispatcher "
+            "does not do. Choose a rule or a policy that sends one task at a time and lets it "
+            "complete, such as 'never-queue'."
+        )
+    return None

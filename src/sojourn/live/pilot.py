@@ -11,26 +11,26 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from sojourn.errors import SojournError
+from sojourn.fleet import Fleet
 from sojourn.live.server import finite
 from sojourn.live.settings import Settings
-from sojourn.network import Fleet
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
-from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.calibrate import curvature
-from sojourn.train.experiment.cells import using_threads
-from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.replay.loop import Replay
+from sojourn.training.experiment.build import build_problem
+from sojourn.training.experiment.calibrate import curvature
+from sojourn.training.experiment.experiment import Experiment
+from sojourn.training.experiment.jobs import using_threads
+from sojourn.training.replay.run import Replay
+from sojourn.training.replay.stack import Stack
 
 ROWS = 40
 """Evaluations, at times common to all pilots of a fleet."""
 SEED = 0
-Say = Callable[[Mapping[str, Any]], None]
+Say = Callable[[Mapping[str, object]], None]
 
 
 def run(settings: Settings, say: Say) -> None:
@@ -52,23 +52,27 @@ def run(settings: Settings, say: Say) -> None:
         scenario = Scenario.of(network, policy=settings.policy, paired=True)
         schedule = simulate(network, scenario, time=time, seed=SEED)
         replay = Replay(
-            schedule, problem, settings.rule, learning_rate=settings.learning_rate, seed=SEED
+            schedule,
+            problem,
+            settings.rule,
+            learning_rate=settings.learning_rate,
+            seed=SEED,
+            evaluate_at=np.linspace(0.0, time, ROWS + 1),
         )
-        replay.evaluate(at=np.linspace(0.0, time, ROWS + 1))
         position = replay.beginning(None)
-        told = 0
+        written = 0
 
         def tell(done: int, rounds: int) -> None:
-            nonlocal told
+            nonlocal written
             columns = position.rows.columns
-            for k in range(told, len(columns["time"])):
+            for k in range(written, len(columns["time"])):
                 names = ("time", "round", "test_loss", "test_accuracy", "staleness")
                 say({"row": {name: columns[name][k] for name in names}})
-            told = len(columns["time"])
+            written = len(columns["time"])
             say({"done": done, "rounds": rounds})
 
         tell(0, schedule.rounds)
-        replay.run(position, None, tell)
+        Stack([replay]).run([position], advance=tell)
     say({"end": "diverged" if position.diverged_at is not None else "finished"})
 
 
@@ -88,7 +92,7 @@ def main() -> None:
     with contextlib.suppress(OSError):
         os.nice(5)
 
-    def say(values: Mapping[str, Any]) -> None:
+    def say(values: Mapping[str, object]) -> None:
         sys.stdout.write(json.dumps(finite(values), allow_nan=False) + "\n")
         sys.stdout.flush()
 

@@ -1,4 +1,7 @@
-"""A small server for one page: on this machine only, for whoever has its address."""
+"""A small server for one page: on this machine only, for whoever has its address.
+
+A page is one HTML text with its style and script inside.
+"""
 
 import contextlib
 import hmac
@@ -6,18 +9,23 @@ import json
 import math
 import secrets
 import socket
+import sys
+import tempfile
 import threading
 import time
 import traceback
+import webbrowser
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from importlib.resources import files
+from pathlib import Path
 from urllib.parse import parse_qs
 
 from sojourn.errors import SojournError
+from sojourn.figures.svg import DARK_RULES, LIGHT_RULES, SHAPES
 
-Answer = Callable[[Mapping[str, Any]], Any]
+Answer = Callable[[Mapping[str, object]], object]
 """What a question of the page is answered by: JSON values in, JSON values out."""
 LOOPBACK = "127.0.0.1"
 LONGEST_QUESTION = 1 << 20
@@ -25,15 +33,15 @@ LONGEST_QUESTION = 1 << 20
 MOST_DROPPED = 16 * LONGEST_QUESTION
 DROPPED_AT_ONCE = 1 << 14
 PATIENCE = 2.0
-"""Bytes, bytes and seconds of a question that is too long which are still taken, so that its sender hears so."""
+"""How much of an oversized request is drained (bytes, chunk, seconds) so that the client can read the 413."""
 MOST_CONNECTIONS = 32
 """Open at once. A browser keeps six; whoever opens more and says nothing is cut off, oldest first."""
-TOKEN_HEADER = "X-Sojourn-Token"
+TOKEN_HEADER = "X-Sojourn-Token"  # nosec B105 # a name, no password
 NONCE = "/*nonce*/"
 """Stands in a page where its own scripts say that they are."""
 
 
-class LocalServer:
+class LocalServer(ThreadingHTTPServer):
     """Serves ``page`` at ``/`` and each of ``answers`` at ``/api/NAME``, on a free port of 127.0.0.1.
 
     The address holds a token that nobody can guess. Without it, for another host or from another
@@ -43,63 +51,43 @@ class LocalServer:
     >>> server = LocalServer("<p>hello</p>", {})
     >>> server.address.startswith("http://127.0.0.1:")
     True
-    >>> server.close()
+    >>> server.server_close()
     """
 
-    def __init__(self, page: str, answers: Mapping[str, Answer], *, port: int = 0) -> None:
-        self._token = secrets.token_urlsafe(24)
-        self._http = _Server((LOOPBACK, port), _Handler)
-        self._http.nonce = secrets.token_urlsafe(16)
-        self._http.page = page.replace(NONCE, self._http.nonce)
-        self._http.answers, self._http.token = answers, self._token
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 4 * MOST_CONNECTIONS
 
-    @property
-    def port(self) -> int:
-        """The port that it listens to."""
-        return int(self._http.server_address[1])
+    def __init__(self, page: str, answers: Mapping[str, Answer], *, port: int = 0) -> None:
+        self.answers = answers
+        self.token = secrets.token_urlsafe(24)
+        self.nonce = secrets.token_urlsafe(16)
+        self.page = page.replace(NONCE, self.nonce)
+        self._silent: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+        super().__init__((LOOPBACK, port), _Handler)
 
     @property
     def address(self) -> str:
         """What to open in a browser."""
-        return f"http://{LOOPBACK}:{self.port}/?token={self._token}"
+        return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
 
-    @property
-    def token(self) -> str:
-        """What every request must bring."""
-        return self._token
-
-    def serve(self) -> None:
-        """Answer until `close` is called from elsewhere, or Ctrl-C."""
-        self._http.serve_forever(poll_interval=0.2)
-
-    def stop(self) -> None:
-        """Make `serve` return; from another thread."""
-        self._http.shutdown()
-
-    def close(self) -> None:
-        """Give the port back."""
-        self._http.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 4 * MOST_CONNECTIONS
-    page: str
-    answers: Mapping[str, Answer]
-    token: str
-    nonce: str
-
-    def __init__(self, *arguments: Any) -> None:
-        self._silent: dict[Any, None] = {}
-        self._lock = threading.Lock()
-        super().__init__(*arguments)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
+        """Count a connection as silent until its first question."""
+        assert isinstance(request, socket.socket)
         self.waits(request)
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except (
+            RuntimeError
+        ):  # no memory for a thread: this question is not answered, later ones may be
+            self.shutdown_request(request)
 
-    def shutdown_request(self, request: Any) -> None:
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        """End a connection."""
+        assert isinstance(request, socket.socket)
         self.works(request)
         super().shutdown_request(request)
 
@@ -120,11 +108,30 @@ class _Server(ThreadingHTTPServer):
             self._silent.pop(connection, None)
 
 
+def serve(server: LocalServer, *, open_browser: bool, say: Callable[[str], None]) -> None:
+    """Print the address, open the page, and answer until Ctrl-C; then give the port back."""
+    with server, tempfile.TemporaryDirectory(prefix="sojourn-") as private:
+        try:
+            say(f"open {server.address}")
+            sys.stdout.flush()
+            if open_browser:
+                # Through a file that only its owner can read: other users see command lines.
+                page = Path(private) / "open.html"
+                page.write_text(
+                    f'<meta http-equiv="refresh" content="0;url={server.address}">',
+                    encoding="utf-8",
+                )
+                webbrowser.open(page.as_uri())
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            say("ended")
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "sojourn", ""
     timeout = 60
-    server: _Server
+    server: LocalServer
 
     def do_GET(self) -> None:
         if not self._admitted():
@@ -171,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _admitted(self) -> bool:
         """Whether host, origin and token are ours; otherwise the refusal is sent."""
-        hosts = {f"{name}:{self.server.server_address[1]}" for name in (LOOPBACK, "localhost")}
+        hosts = {f"{name}:{self.server.server_port}" for name in (LOOPBACK, "localhost")}
         origin = self.headers.get("Origin")
         given = self.headers.get(TOKEN_HEADER) or "".join(
             parse_qs(self._place[1]).get("token", [])[:1]
@@ -214,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not self.rfile.read1(DROPPED_AT_ONCE) or time.monotonic() > until:
                 return
 
-    def _send_json(self, status: HTTPStatus, values: Any) -> None:
+    def _send_json(self, status: HTTPStatus, values: object) -> None:
         text = json.dumps(finite(values), separators=(",", ":"), allow_nan=False)
         self._send(status, text.encode(), "application/json")
 
@@ -241,11 +248,11 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:  # it hung up, was cut off, or took too long
             self.close_connection = True
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Nothing: addresses hold the token."""
 
 
-def finite(values: Any) -> Any:
+def finite(values: object) -> object:
     """JSON has neither infinity nor nan: both become null.
 
     >>> finite({"a": [1.0, float("inf")]})
@@ -258,3 +265,32 @@ def finite(values: Any) -> Any:
     if isinstance(values, list | tuple):
         return [finite(value) for value in values]
     return values
+
+
+def page(name: str, about: Mapping[str, object]) -> str:
+    """The page ``name`` (``explore`` or ``watch``), which knows ``about`` before it asks anything."""
+    style = "\n".join(
+        [
+            files("sojourn.report").joinpath("templates/report.css").read_text("utf-8"),
+            SHAPES,
+            LIGHT_RULES,
+            f"@media screen {{ :root.dark {{ {DARK_RULES} }} }}",
+            _part("live.css"),
+        ]
+    )
+    known = json.dumps(about).replace("<", "\\u003c").replace("&", "\\u0026")
+    parts = {
+        "/*body*/": _part(f"{name}.html"),
+        "/*title*/": f"Sojourn {name}",
+        "/*style*/": style,
+        "/*about*/": known,
+        "/*script*/": _part("live.js") + _part(f"{name}.js"),
+    }
+    text = _part("shell.html")
+    for mark, part in parts.items():
+        text = text.replace(mark, part)
+    return text
+
+
+def _part(name: str) -> str:
+    return files("sojourn.live").joinpath("pages", name).read_text("utf-8")

@@ -1,30 +1,31 @@
 """What the explorer is asked about: a fleet, who gets the next task, how many at once, the step."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from sojourn.analysis import analyze
-from sojourn.checks import check_number
-from sojourn.config import Table
+from sojourn._support.checks import check_number
+from sojourn._support.configuration import Table
 from sojourn.dispatch import NeverQueue, Policy, Routed
+from sojourn.dispatch.analysis import analyze
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.inputs import DEFAULT_CONSTANTS
-from sojourn.jackson import Analysis
-from sojourn.network import Fleet, Network, uniform_routing
-from sojourn.optimize import NoiseRate, TimeToAccuracy, group_clients
-from sojourn.optimize.exponent import exponent_routing
+from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.planning import Plan, plan
-from sojourn.planning.measured import Measured
-from sojourn.provenance import provenance
+from sojourn.planning.objectives import NoiseRate, TimeToAccuracy
+from sojourn.planning.search import group_clients
+from sojourn.planning.search.exponent import exponent_routing
 from sojourn.rules import AsyncSGD, GeneralizedAsyncSGD, Rule
+from sojourn.simulation.scenario import Scenario
+from sojourn.strategy import Origin, Strategy
+from sojourn.theory.constants import DEFAULT_CONSTANTS
+from sojourn.theory.jackson import Analysis
 
 Wanted: TypeAlias = NoiseRate | TimeToAccuracy
 
 
 @dataclass(frozen=True)
-class Way:
+class Choice:
     """A way to choose clients that the page offers: a policy, and whether its routing is planned."""
 
     policy: Policy
@@ -32,10 +33,10 @@ class Way:
     planned: bool = False
 
 
-WAYS = {
-    Routed.name: Way(Routed(), "routing"),
-    "planned": Way(Routed(), "best routing", planned=True),
-    NeverQueue.name: Way(NeverQueue(), "never queue"),
+CHOICES = {
+    Routed.name: Choice(Routed(), "routing"),
+    "planned": Choice(Routed(), "best routing", planned=True),
+    NeverQueue.name: Choice(NeverQueue(), "never queue"),
 }
 GOALS: dict[str, Callable[[float], Wanted]] = {
     NoiseRate.name: lambda _: NoiseRate(),
@@ -44,6 +45,18 @@ GOALS: dict[str, Callable[[float], Wanted]] = {
 """What plans are compared by, given the squared gradient norm to reach."""
 NAMED = {0.0: "uniform", 0.5: "square-root", 1.0: "balanced"}
 """What routings are called whose probabilities are a power of the speeds, by that power."""
+SENT = {
+    "concurrency": int,
+    "dispatch": str,
+    "exponent": float,
+    "learning_rate": float,
+    "debias": float,
+    "goal": str,
+    "squared_gradient_norm": float,
+    "partition": str,
+    "horizon": float,
+}
+"""What the page sends beside speeds and counts of clients, and of which type."""
 MOST_CLASSES = 8
 """Classes that a person can move one by one."""
 LEAST_EXPONENT, MOST_EXPONENT = -1.0, 2.0
@@ -72,7 +85,7 @@ class Settings:
     horizon: float | None = None
 
     @classmethod
-    def from_table(cls, values: Mapping[str, Any], base: Fleet) -> "Settings":
+    def from_table(cls, values: Mapping[str, object], base: Fleet) -> "Settings":
         """What the page sent, checked; classes are those of ``base``, at other speeds and sizes."""
         table = Table(values, "the settings")
         rates = table.take("rates", list, default=base.service_rates.tolist())
@@ -83,52 +96,37 @@ class Settings:
                 "were given"
             )
         fleet = base.select(range(base.classes), counts, base.names).with_rates(rates)
-        found = cls(
-            fleet=fleet,
-            concurrency=table.take("concurrency", int, default=fleet.size),
-            dispatch=_among("dispatch", table.take("dispatch", str, default=Routed.name), WAYS),
-            exponent=check_number(
-                "the exponent",
-                table.take("exponent", float, default=0.0),
-                least=LEAST_EXPONENT,
-                most=MOST_EXPONENT,
-            ),
-            learning_rate=check_number(
-                "the learning rate", table.take("learning_rate", float, default=0.02), above=0.0
-            ),
-            debias=check_number(
-                "debias", table.take("debias", float, default=1.0), least=0.0, most=1.0
-            ),
-            goal=_among("goal", table.take("goal", str, default=NoiseRate.name), GOALS),
-            squared_gradient_norm=check_number(
-                "the target", table.take("squared_gradient_norm", float, default=0.5), above=0.0
-            ),
-            partition=table.take("partition", str, default=PARTITIONS[0]),
-            horizon=table.take("horizon", float, default=None),
-        )
+        given = {name: table.take(name, kind, default=None) for name, kind in SENT.items()}
         table.close()
-        if found.partition not in PARTITIONS:
-            raise UnknownName("partition", found.partition, PARTITIONS)
-        if not 1 <= found.concurrency <= MOST_CONCURRENCY:
+        set_values = {name: value for name, value in given.items() if value is not None}
+        settings = cls(fleet, **{"concurrency": fleet.size, **set_values})
+        if not 1 <= settings.concurrency <= MOST_CONCURRENCY:
             raise InvalidInput(
-                f"tasks in flight must be 1 to {MOST_CONCURRENCY}; {found.concurrency} were given"
+                f"tasks in flight must be 1 to {MOST_CONCURRENCY}; {settings.concurrency} were given"
             )
-        return found
+        return settings
 
-    def to_table(self) -> dict[str, Any]:
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("dispatch", self.dispatch, CHOICES),
+            ("goal", self.goal, GOALS),
+            ("partition", self.partition, PARTITIONS),
+        ):
+            if given not in known:
+                raise UnknownName(what, given, known)
+        check_number("the exponent", self.exponent, least=LEAST_EXPONENT, most=MOST_EXPONENT)
+        check_number("the learning rate", self.learning_rate, above=0.0)
+        check_number("debias", self.debias, least=0.0, most=1.0)
+        check_number("the target", self.squared_gradient_norm, above=0.0)
+        if self.horizon is not None:
+            check_number("the horizon", self.horizon, above=0.0)
+
+    def to_table(self) -> dict[str, object]:
         """What `from_table` reads back."""
         return {
             "rates": self.fleet.service_rates.tolist(),
             "counts": self.fleet.counts.tolist(),
-            "concurrency": self.concurrency,
-            "dispatch": self.dispatch,
-            "exponent": self.exponent,
-            "learning_rate": self.learning_rate,
-            "debias": self.debias,
-            "goal": self.goal,
-            "squared_gradient_norm": self.squared_gradient_norm,
-            "partition": self.partition,
-            **({} if self.horizon is None else {"horizon": self.horizon}),
+            **{name: value for name in SENT if (value := getattr(self, name)) is not None},
         }
 
     @cached_property
@@ -137,14 +135,14 @@ class Settings:
         return GOALS[self.goal](self.squared_gradient_norm)
 
     @property
-    def way(self) -> Way:
+    def choice(self) -> Choice:
         """How clients are chosen."""
-        return WAYS[self.dispatch]
+        return CHOICES[self.dispatch]
 
     @property
     def policy(self) -> Policy:
         """Who gets the next task."""
-        return self.way.policy
+        return self.choice.policy
 
     @property
     def rule(self) -> Rule:
@@ -154,7 +152,7 @@ class Settings:
     @cached_property
     def network(self) -> Network:
         """Fleet, routing and tasks in flight; never queueing has no routing."""
-        if self.way.planned:
+        if self.choice.planned:
             return planned(self.fleet, self.objective, self.concurrency).network
         return Network(
             self.fleet,
@@ -169,77 +167,52 @@ class Settings:
         """The steady state."""
         return analyze(self.network, self.policy)
 
-    def to_plan(self) -> Plan:
-        """The settings as a plan to simulate, train and deploy, with the learning rate stated."""
-        criterion = "noise rate in steady state, by theory"
-        score = self.analysis.noise_rate
-        return Plan(
-            fleet=self.fleet,
-            objective=Measured(criterion, score, self.learning_rate),
+    def to_strategy(self) -> Strategy:
+        """The settings as a strategy to simulate, train and deploy."""
+        return Strategy(
+            name=self.in_words(),
             network=self.network,
-            learning_rate=self.learning_rate,
-            value=score,
-            provenance=provenance(explored=self.in_words()),
-            policy=self.policy,
+            scenario=Scenario.of(self.network, policy=self.policy),
             rule=self.rule,
-            evidence={"explored": self.in_words()},
+            learning_rates=(self.learning_rate,),
+            origin=Origin(
+                evidence={
+                    "criterion": "noise rate in steady state, by theory",
+                    "score": self.analysis.noise_rate,
+                }
+            ),
         )
 
     def in_words(self) -> str:
         """The settings in a line, for legends and tables."""
-        way = self.way.in_words
-        if self.policy.routes and not self.way.planned:
+        way = self.choice.in_words
+        if self.policy.routes and not self.choice.planned:
             named = NAMED.get(self.exponent)
             way = f"{named} {way}" if named else f"{way} by speed^{self.exponent:g}"
         weight = {1.0: "unbiased", 0.0: "equal weights"}.get(self.debias, f"debias {self.debias:g}")
         return f"{way}, {self.concurrency} tasks, {weight}, η {self.learning_rate:.3g}"
 
 
-def _among(what: str, given: str, known: Collection[str]) -> str:
-    if given not in known:
-        raise UnknownName(what, given, known)
-    return given
-
-
 def movable(fleet: Fleet) -> Fleet:
     """The fleet with few enough classes to move one by one: similar clients grouped where need be.
 
-    >>> from sojourn.network import built_in_fleet
+    >>> from sojourn.fleet import built_in_fleet
     >>> movable(built_in_fleet("fifty")).classes <= MOST_CLASSES
     True
     """
-    found, tolerance = fleet, 0.02
-    while found.classes > MOST_CLASSES:
-        found = group_clients(fleet, tolerance=tolerance).fleet
+    grouped, tolerance = fleet, 0.02
+    while grouped.classes > MOST_CLASSES:
+        grouped = group_clients(fleet, tolerance=tolerance).fleet
         tolerance *= 1.5
         if tolerance > 1e12:
             raise InvalidInput(
                 f"the fleet has {fleet.classes} classes that differ in more than speed, and at most "
                 f"{MOST_CLASSES} can be moved by hand: leave out links, powers or laws"
             )
-    return found
-
-
-def planned(fleet: Fleet, objective: Wanted, concurrency: int | None) -> Plan:
-    """`sojourn.planning.plan`, remembering the last ones asked for."""
-    return _planned(FleetKey(fleet), objective, concurrency)
-
-
-class FleetKey:
-    """A fleet to look things up by."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-        arrays = (fleet.service_rates, fleet.counts, *fleet.columns.values())
-        self._parts = tuple(values.tobytes() for values in arrays)
-
-    def __hash__(self) -> int:
-        return hash(self._parts)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FleetKey) and self.fleet == other.fleet
+    return grouped
 
 
 @lru_cache(maxsize=64)
-def _planned(key: FleetKey, objective: Wanted, concurrency: int | None) -> Plan:
-    return plan(key.fleet, objective, concurrency=concurrency)
+def planned(fleet: Fleet, objective: Wanted, concurrency: int | None) -> Plan:
+    """`sojourn.planning.plan`, remembering the last ones asked for."""
+    return plan(fleet, objective, concurrency=concurrency)

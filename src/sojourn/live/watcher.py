@@ -1,101 +1,429 @@
-"""What a run folder looks like now, as the live view shows it: a sentence, curves, rungs, clients."""
+"""The live view of a run folder: a sentence, curves, rungs, clients, as its files have them now.
 
+Files of a run that is going on are read again when they change. None is written, and half lines are
+left for the next time.
+"""
+
+import json
 import math
+import os
+import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 import numpy as np
 
-from sojourn.analysis import analyze
+from sojourn._support.configuration import check_shape, parse_json
+from sojourn._support.files import read_text
+from sojourn.deployment.status import RunStatus
 from sojourn.dispatch import POLICIES, Policy
+from sojourn.dispatch.analysis import analyze
 from sojourn.errors import InvalidInput, SojournError
-from sojourn.history import History
-from sojourn.live.following import Follower, RunSeen
-from sojourn.live.page import page
-from sojourn.live.server import LocalServer
-from sojourn.network import Fleet, Network
-from sojourn.palette import inks
-from sojourn.report.outcomes import final_text
-from sojourn.report.sections import seen_staleness
-from sojourn.report.verdict import verdict_of
+from sojourn.figures.palette import GREY, inks
+from sojourn.fleet import Fleet, Network
+from sojourn.live.server import LocalServer, page
+from sojourn.report.curves import on_one_grid
+from sojourn.report.deployment import DEPLOYED, verdict_on
+from sojourn.report.outcomes import by_strategy, final, final_text, seen_staleness
+from sojourn.report.verdict import Verdict
+from sojourn.runs.folder import RunFolder
+from sojourn.runs.history import History
+from sojourn.runs.measure import Measure
+from sojourn.strategy import file_name
+from sojourn.types import FloatArray
 
+if TYPE_CHECKING:
+    from sojourn.tuning.successive_halving import Halving
+
+NOT_RUNNING = 30.0
+"""Seconds without a heartbeat after which a deployment's server is known not to run."""
 PATIENCE = 90.0
 """Seconds without a word after which a run is said to be silent."""
 MOST_POINTS = 300
 MOST_SEEDS = 1_000_000
 LEAST_PROGRESS = 0.005
 """What must have been done while watching, before the time left is guessed from it."""
+Value = TypeVar("Value")
+LAST_EVENTS = 12
+MOST_NEWS = 1 << 26
+"""Bytes of a growing file that are taken in at one look; the rest comes with the next ones."""
+LONGEST_LINE = 1 << 20
+MAYBE = (float, None)
+STATUS = {
+    **{"phase": str, "updates?": float, "of?": float, "throughput?": MAYBE},
+    **{"concurrency?": float, "error?": str, "heartbeat?": MAYBE},
+    "clients?": [
+        {
+            **{"name": str, "status": str, "waiting": float, "used": float, "refused": float},
+            **{"rate?": MAYBE, "planned?": MAYBE, "routing?": float},
+            **{"norm?": MAYBE, "agreement?": MAYBE, "speed?": MAYBE},
+        }
+    ],
+}
+ANSWER = {"pick": str, "learning_rate": float, "sentence": str}
+EXPERIMENT = {
+    **{"rounds?": float, "time?": float, "checkpoint-seconds?": float, "pilot-seeds?": float},
+    **{"strategy?": [{}], "targets?": [float]},
+}
+"""What is looked at of each file, and how it must look; anything else is as good as half written."""
+CHECKPOINT = ".checkpoint"
+HALVING = "halving.json"
+
+
+ExperimentTable = TypedDict(
+    "ExperimentTable",
+    {
+        "rounds": float,
+        "time": float,
+        "seeds": object,
+        "checkpoint-seconds": float,
+        "pilot-seeds": float,
+        "strategy": list[dict[str, object]],
+        "targets": list[float],
+    },
+    total=False,
+)
+"""What is looked at of an experiment."""
+
+
+class Followed(Generic[Value]):
+    """What ``read`` makes of a file: asked again only if the file changed.
+
+    While somebody writes it a file may be half there: what it held before is then given once more. So
+    it is with whatever else cannot be read, such as a pipe or a file edited by hand.
+    """
+
+    def __init__(self, read: Callable[[Path], Value]) -> None:
+        self._read = read
+        self._kept: dict[Path, tuple[tuple[int, int], Value]] = {}
+
+    def __call__(self, path: Path) -> Value | None:
+        """The value now, or ``None`` if there is none yet."""
+        before = self._kept.get(path)
+        try:
+            info = path.stat()
+            if not stat.S_ISREG(info.st_mode):
+                return None
+            mark = (info.st_mtime_ns, info.st_size)
+            if before is None or before[0] != mark:
+                before = self._kept[path] = (mark, self._read(path))
+        except FileNotFoundError:
+            self._kept.pop(path, None)
+            return None
+        except Exception:  # nosec B110 # a file that is being written: what was read before is shown
+            pass
+        return None if before is None else before[1]
+
+
+@dataclass
+class Seen:
+    """How stale the updates of one client were."""
+
+    tasks: int = 0
+    staleness: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.staleness / self.tasks if self.tasks else math.nan
+
+
+@dataclass
+class Lines:
+    """The whole lines that a growing file has had, since last asked; all of them if it began anew."""
+
+    path: Path
+    _place: int = 0
+    _rest: bytes = field(default=b"", repr=False)
+
+    def fresh(self) -> tuple[list[bytes], bool]:
+        """New whole lines, and whether the file was begun anew, so that what was heard is void."""
+        try:
+            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+                info = os.fstat(file.fileno())
+                if not stat.S_ISREG(info.st_mode):
+                    return [], False
+                anew = info.st_size < self._place
+                if anew:
+                    self._place, self._rest = 0, b""
+                file.seek(self._place)
+                text = self._rest + file.read(MOST_NEWS)
+                self._place = file.tell()
+        except OSError:
+            return [], False
+        *whole, rest = text.split(b"\n")
+        self._rest = rest[-LONGEST_LINE:]
+        return [line for line in whole if len(line) <= LONGEST_LINE], anew
+
+
+@dataclass(frozen=True)
+class RunSeen:
+    """A run of an experiment or a deployment, and whether it has come to its end."""
+
+    history: History
+    ended: bool
+
+
+class Follower:
+    """All that a run folder tells, as far as it is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = RunFolder(path)
+        self._histories = Followed(lambda file: History.read(file, partial=True))
+        self._unfinished = Followed(_unfinished)
+        self._status = Followed(lambda path: cast("RunStatus", _checked(path, STATUS)))
+        self._summary = Followed(lambda path: _checked(path, {}))
+        self._tuning = Followed(lambda path: _checked(path, ANSWER))
+        self._experiment = Followed(_experiment)
+        self._halving = Followed(_halving)
+        self._tasks = Lines(self.folder.tasks_path)
+        self._events = Lines(self.folder.events_path)
+        self.clients: dict[int, Seen] = {}
+        self.events: list[str] = []
+
+    @property
+    def status(self) -> RunStatus | None:
+        """How a deployment says that it stands."""
+        return self._status(self.folder.status_path)
+
+    @property
+    def has_summary(self) -> bool:
+        """Whether the runs have come to their end."""
+        return bool(self._summary(self.folder.summary_path))
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether a tuning has come to its end."""
+        return bool(self._tuning(self.folder.tuning_path))
+
+    @property
+    def experiment(self) -> ExperimentTable:
+        """What was asked for; empty where it is not written yet."""
+        return self._experiment(self.folder.experiment_path) or {}
+
+    @property
+    def halving(self) -> "Halving | None":
+        """The rungs of successive halving so far; ``None`` before the first."""
+        return self._halving(self.folder.path / HALVING)
+
+    def runs(self) -> list[RunSeen]:
+        """Every run: finished ones, and unfinished ones as far as their last checkpoint."""
+        finished: dict[tuple[str, int, float], RunSeen] = {}
+        for path in sorted(self.folder.cells.glob("*.jsonl")):
+            for history in self._histories(path) or ():
+                finished.setdefault(_label(history), RunSeen(history, True))
+        listed, done = [*finished.values()], {*finished}
+        names = [str(entry.get("name", "")) for entry in self.experiment.get("strategy", [])]
+        called = {file_name(name): name for name in names}
+        for path in sorted(self.folder.cells.glob(f"*.jsonl{CHECKPOINT}")):
+            for run in self._unfinished(path) or ():
+                history = replace(run, strategy=called.get(run.strategy, run.strategy))
+                if _label(history) not in done:
+                    listed.append(RunSeen(history, False))
+        if listed:
+            return listed
+        histories = self._histories(self.folder.history_path) or []
+        return [RunSeen(history, self.has_summary) for history in histories]
+
+    def hear(self) -> None:
+        """Take in what was appended to the records of a deployment."""
+        lines, anew = self._tasks.fresh()
+        if anew:
+            self.clients = {}
+        for line in lines:
+            try:
+                record = json.loads(line)
+                client, staleness = int(record["client"]), float(record["staleness"])
+                used = bool(record["used"])
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                continue
+            if used and math.isfinite(staleness):
+                seen = self.clients.setdefault(client, Seen())
+                seen.tasks += 1
+                seen.staleness += staleness
+        lines, anew = self._events.fresh()
+        events = [line.decode("utf-8", "replace") for line in lines if line.strip()]
+        self.events = [*([] if anew else self.events), *events][-LAST_EVENTS:]
+
+    def changed_at(self) -> float | None:
+        """When anything was last written, in seconds of the system's clock."""
+        folder = self.folder
+        paths = [
+            *(folder.status_path, folder.tasks_path, folder.history_path, folder.summary_path),
+            *(folder.tuning_path, folder.experiment_path, folder.path / HALVING),
+            *folder.cells.glob("*"),
+        ]
+        times = []
+        for path in paths:
+            try:
+                times.append(path.stat().st_mtime)
+            except OSError:
+                continue
+        return max(times, default=None)
+
+
+def _label(history: History) -> tuple[str, int, float]:
+    return history.strategy, history.seed, history.learning_rate
+
+
+def _checked(path: Path, shape: object) -> dict[str, object]:
+    """What a JSON file holds, if it has the shape."""
+    table = parse_json(read_text(path, encoding="utf-8"), str(path))
+    check_shape(table, shape, str(path))
+    return dict(table)
+
+
+def _experiment(path: Path) -> ExperimentTable:
+    table = dict(RunFolder(path.parent).experiment)
+    check_shape(table, EXPERIMENT, str(path))
+    return cast("ExperimentTable", table)
+
+
+def _halving(path: Path) -> "Halving":
+    from sojourn.tuning.runner import read_halving  # loads PyTorch, so only where it is needed
+
+    return read_halving(path)[0]
+
+
+def _unfinished(path: Path) -> list[History]:
+    """The runs in a checkpoint, which is called after their strategy and seed."""
+    from sojourn.training.replay.checkpoint import rows_in
+
+    slug, _, rest = path.name.rpartition("_seed-")
+    seed = int(rest.partition("_")[0])
+    return [
+        History(
+            strategy=slug,
+            seed=seed,
+            learning_rate=rate,
+            clock="virtual",
+            metrics=rows.metrics,
+            **rows.columns,
+        )
+        for rate, rows in rows_in(path).items()
+    ]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a run stands: waiting, running, silent, failed or finished, in a title and a text.
+
+    ``fraction`` is how much of it is done, if that is known; one that has ended has a ``verdict``.
+    """
+
+    state: str
+    title: str
+    text: str
+    fraction: float | None = None
+    verdict: Verdict | None = None
 
 
 class Watcher:
     """Looks at one folder, again and again, and writes nothing there."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        if not path.is_dir():
+        if path.exists() and not path.is_dir():
             raise InvalidInput(f"'{path}' is no folder: name the --out of train, tune or deploy")
         self.path, self._clock = path, clock
         self.follower = Follower(path)
         self._begun: tuple[float, float] | None = None
+        self._said: tuple[float | None, Verdict] | None = None
 
     def serve_on(self, port: int = 0) -> LocalServer:
         """The server of this view, not yet serving."""
         about = {"folder": self.path.resolve().name}
         return LocalServer(page("watch", about), {"look": self.look}, port=port)
 
-    def look(self, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def look(self, asked: Mapping[str, object] | None = None) -> dict[str, object]:
         """How it stands now."""
         follower = self.follower
         follower.hear()
         runs = follower.runs()
-        status, tuning, race = follower.status, follower.tuning, follower.race
-        kind = "deploy" if status else "tune" if tuning or race else "train"
+        status, halving = follower.status, follower.halving
+        tunes = follower.has_answer or halving is not None
+        kind = "deploy" if status else "tune" if tunes else "train"
         if status:
-            told = self._deployment(status, runs)
-        elif tuning or race:
-            told = self._tuning(tuning, race, runs)
+            standing = self._deployment(status, runs)
+        elif tunes:
+            standing = self._tuning(halving, runs)
         else:
-            told = self._training(runs)
+            standing = self._training(runs)
         changed = follower.changed_at()
         age = None if changed is None else max(0.0, self._clock() - changed)
-        if told["state"] == "running" and age is not None and age > self._patience():
-            told["state"] = "silent"
-            told["text"] += (
-                " Nothing was written for a while: if it was ended, the same command goes on where "
-                "it was (train with --resume)."
-            )
-        over = kind == "train" and told["state"] == "finished"
-        drawn = self._confirming(runs) if over else runs
+        if standing.state == "running":
+            standing = self._if_silent(standing, age, status)
+        seeds = _seeds(follower.experiment) if kind == "train" else []
+        pilots = [run for run in runs if seeds and run.history.seed not in seeds]
+        finals = [run for run in runs if run not in pilots]
+        if standing.state == "finished":
+            pilots = []
+        verdict = standing.verdict
+        real = (run.history for run in finals if run.history.clock == "real")
+        deployed = list(dict.fromkeys(history.strategy for history in real))
+        groups = {} if verdict is None else verdict.groups
         return {
             "kind": kind,
             "age": age,
-            "left": self._left(told.get("fraction"), told["state"], status),
-            "curves": _curves(drawn),
-            "strategies": _strategies(
-                drawn, _seeds(follower.experiment) if kind == "train" else []
+            "left": self._left(standing, status),
+            "curves": _curves(
+                finals, pilots, deployed or ([] if verdict is None else verdict.strong)
             ),
-            "race": _race_table(race),
+            "strategies": _strategies(finals),
+            "pilots": _pilots(pilots),
+            "race": _halving_table(halving),
             "clients": [] if status is None else self._clients(status),
             "events": follower.events,
-            **told,
+            "state": standing.state,
+            "title": standing.title,
+            "text": standing.text,
+            "fraction": standing.fraction,
+            "groups": [[heading, list(names)] for heading, names in groups.items()],
+            "command": "" if verdict is None else verdict.next_command,
+            **({} if status is None else self._measured(status)),
         }
+
+    def _if_silent(
+        self, standing: Standing, age: float | None, status: RunStatus | None
+    ) -> Standing:
+        """What is said of a run that should be going on, and has not been heard of for too long."""
+        heartbeat = None if status is None else status.get("heartbeat")
+        silent = None if heartbeat is None else max(0.0, self._clock() - heartbeat)
+        if silent is not None and silent > NOT_RUNNING:
+            return replace(
+                standing,
+                state="silent",
+                title=f"{standing.title}, and its server does not run",
+                text=f"{standing.text} Its last sign of life was {silent:.0f} s ago: it was killed or "
+                "lost its machine. Resume it (resume = true, or deploy local --resume).",
+            )
+        if age is not None and age > self._patience():
+            return replace(
+                standing,
+                state="silent",
+                text=f"{standing.text} Nothing was written for a while: if it was ended, the same "
+                "command goes on where it was (train with --resume).",
+            )
+        return standing
 
     def _patience(self) -> float:
         """Checkpoints are far between where the experiment says so."""
         seconds = self.follower.experiment.get("checkpoint-seconds", 30.0)
         return max(PATIENCE, 3.0 * float(seconds))
 
-    def _left(
-        self, fraction: float | None, state: str, status: Mapping[str, Any] | None
-    ) -> float | None:
+    def _left(self, standing: Standing, status: RunStatus | None) -> float | None:
         """Seconds left, at the pace of a deployment or as seen while watching; ``None``: unknown."""
-        if state != "running":
+        if standing.state != "running":
             self._begun = None
             return None
         if status is not None:
-            pace, missing = status.get("throughput") or 0.0, _missing(status)
-            return missing / pace if pace > 0 and missing is not None else None
+            pace, updates, of = status.get("throughput"), status.get("updates"), status.get("of")
+            if not pace or updates is None or of is None:
+                return None
+            return max(0, of - updates) / pace
+        fraction = standing.fraction
         if fraction is None:
             return None
         now = self._clock()
@@ -104,92 +432,74 @@ class Watcher:
         done = fraction - self._begun[1]
         return (1.0 - fraction) * (now - self._begun[0]) / done if done > LEAST_PROGRESS else None
 
-    def _confirming(self, runs: list[RunSeen]) -> list[RunSeen]:
-        """The runs that a verdict is about: without pilots, which tried learning rates before."""
-        seeds = _seeds(self.follower.experiment)
-        return [run for run in runs if run.history.seed in seeds] or runs
-
-    def _training(self, runs: list[RunSeen]) -> dict[str, Any]:
+    def _training(self, runs: list[RunSeen]) -> Standing:
         table = self.follower.experiment
         total = _expected(table)
         done = sum(run.ended for run in runs)
         if not table and not runs:
-            return {
-                "state": "waiting",
-                "title": "Nothing is here yet",
-                "text": "The page fills as soon as something is written.",
-                "fraction": None,
-            }
-        if self.follower.summary and (total is None or done >= total):
-            finals = [run.history for run in self._confirming(runs)]
-            verdict = verdict_of(finals, table.get("targets", ()))
-            return {
-                "state": "finished",
-                "title": verdict.headline,
-                "text": verdict.sentence,
-                "fraction": 1.0,
-            }
+            text = "The page fills as soon as something is written."
+            return Standing("waiting", "Nothing is here yet", text)
+        if self.follower.has_summary and (total is None or done >= total):
+            return self._finished()
         parts = sum(1.0 if run.ended else _part(run.history, table) for run in runs)
-        return {
-            "state": "running",
-            "title": f"{done} of {total or 'some'} runs are done",
-            "text": _leader(runs),
-            "fraction": parts / total if total else None,
-        }
+        title = f"{done} of {total or 'some'} runs are done"
+        return Standing("running", title, _leader(runs), parts / total if total else None)
 
-    def _tuning(self, tuning: Mapping[str, Any], race: Any, runs: list[RunSeen]) -> dict[str, Any]:
-        if tuning:
-            return {
-                "state": "finished",
-                "title": f"Use {tuning['pick']} at learning rate {tuning['learning_rate']:g}",
-                "text": tuning["sentence"],
-                "fraction": 1.0,
-            }
-        rungs = race.rungs
+    def _tuning(self, halving: "Halving | None", runs: list[RunSeen]) -> Standing:
+        if self.follower.has_answer or halving is None:
+            return self._finished()
+        rungs = halving.rungs
         if rungs[-1].fraction >= 1.0:
-            title = "The race is over: the best are confirmed on fresh seeds"
-            text = _leader(runs) if runs else "The first confirming runs are under way."
+            title = "Successive halving is done: the best are run on fresh seeds"
+            text = _leader(runs) if runs else "The first of these runs are under way."
         else:
             done = f"{len(rungs)} rung{'s' if len(rungs) > 1 else ''}"
-            title = f"{done} of the race done, to {rungs[-1].fraction:.3g} of the horizon"
+            title = f"{done} of successive halving done, to {rungs[-1].fraction:.3g} of the run"
             text = f"{len(rungs[-1].scores)} candidates ran so far; the best go on."
-        return {"state": "running", "title": title, "text": text, "fraction": None}
+        return Standing("running", title, text)
 
-    def _deployment(self, status: Mapping[str, Any], runs: list[RunSeen]) -> dict[str, Any]:
+    def _finished(self) -> Standing:
+        """The verdict on all runs, as the page of the folder has it."""
+        changed = self.follower.changed_at()
+        if self._said is None or self._said[0] != changed:
+            self._said = changed, verdict_on(RunFolder(self.path).read())
+        verdict = self._said[1]
+        return Standing("finished", verdict.title, verdict.because, 1.0, verdict)
+
+    def _deployment(self, status: RunStatus, runs: list[RunSeen]) -> Standing:
         phase, updates, of = status["phase"], status.get("updates"), status.get("of")
-        state = {"finished": "finished", "failed": "failed"}.get(phase, "running")
+        ended = {"finished": "finished", "failed": "failed", "stopped": "silent"}
+        state = ended.get(phase, "running")
+        fraction = updates / of if updates is not None and of else None
+        if state == "finished" and RunFolder(self.path).has_histories:
+            return replace(self._finished(), fraction=fraction)
         if state == "failed":
-            title, text = "The deployment failed", str(status.get("error", ""))
-        elif updates is None or of is None or "clients" not in status:
-            title, text = phase.capitalize(), ""
-        else:
-            alive = sum(client["status"] == "alive" for client in status["clients"])
-            title = f"{updates:,} of {of:,} updates: {phase}"
-            text = f"{alive} of {len(status['clients'])} clients are alive. {_leader(runs)}"
-        if state == "finished" and runs:
-            verdict = verdict_of([run.history for run in runs])
-            title, text = verdict.headline, verdict.sentence
+            return Standing(state, "The deployment failed", status.get("error", ""), fraction)
+        if updates is None or of is None or "clients" not in status:
+            return Standing(state, phase.capitalize(), "", fraction)
+        alive = sum(client["status"] == "alive" for client in status["clients"])
+        text = f"{alive} of {len(status['clients'])} clients are alive. {_leader(runs)}"
+        return Standing(state, f"{updates:,} of {of:,} updates: {phase}", text, fraction)
+
+    def _measured(self, status: RunStatus) -> dict[str, object]:
+        """Throughput and staleness of a deployment beside what theory says, and what was refused."""
         seen = self.follower.clients.values()
         tasks = sum(client.tasks for client in seen)
-        predicted = None if status.get("concurrency") is None else _in_flight(status) - 1.0
         return {
-            "state": state,
-            "title": title,
-            "text": text,
-            "fraction": updates / of if updates is not None and of else None,
             "staleness": sum(c.staleness for c in seen) / tasks if tasks else None,
-            "predicted_staleness": predicted,
+            "predicted_staleness": _in_flight(status) - 1.0 if "concurrency" in status else None,
             "throughput": status.get("throughput"),
             "counts": status.get("counts"),
         }
 
-    def _clients(self, status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _clients(self, status: RunStatus) -> list[dict[str, object]]:
         """Every client: alive, its queue, its speed and staleness beside what theory says of them, and
         what it sends: how large, how far as others do, how fast beside what is plausible.
         """
         theory = _theory(status)
         rows = []
-        for number, client in enumerate(status.get("clients", ())):
+        for place, client in enumerate(status.get("clients", ())):
+            number = client.get("number", place)
             seen = self.follower.clients.get(number)
             rate, planned = client.get("rate"), client.get("planned")
             rows.append(
@@ -210,7 +520,7 @@ class Watcher:
         return rows
 
 
-def _in_flight(status: Mapping[str, Any]) -> int:
+def _in_flight(status: RunStatus) -> int:
     """Tasks among the clients; never more than one each where nobody may queue."""
     alive = sum(client["status"] == "alive" for client in status.get("clients", ()))
     tasks = int(status["concurrency"])
@@ -218,41 +528,36 @@ def _in_flight(status: Mapping[str, Any]) -> int:
     return min(tasks, max(alive, 1)) if policy is not None and policy.one_task_each else tasks
 
 
-def _theory(status: Mapping[str, Any]) -> dict[int, float]:
+def _theory(status: RunStatus) -> dict[int, float]:
     """The staleness of every living client in steady state, at the speeds estimated by now."""
     known = [
-        (number, client["rate"], client["routing"])
-        for number, client in enumerate(status.get("clients", ()))
+        (client.get("number", place), client["rate"], client["routing"])
+        for place, client in enumerate(status.get("clients", ()))
         if client["status"] == "alive" and client.get("rate") and client.get("routing") is not None
     ]
     policy = POLICIES.get(str(status.get("policy")))
     if policy is None or policy.analysis is Policy.analysis:
         return {}
-    if not known or status.get("concurrency") is None:
+    if not known or "concurrency" not in status:
         return {}
     numbers, rates, routing = zip(*known, strict=True)
     try:
         share = np.array(routing) / (sum(routing) or 1.0)
         network = Network(Fleet(rates), share, _in_flight(status))
-        found = analyze(network, policy()).staleness
+        staleness = analyze(network, policy()).staleness
     except SojournError:
         return {}
-    return dict(zip(numbers, found.tolist(), strict=True))
+    return dict(zip(numbers, staleness.tolist(), strict=True))
 
 
-def _missing(status: Mapping[str, Any]) -> int | None:
-    updates, of = status.get("updates"), status.get("of")
-    return None if updates is None or of is None else max(0, of - updates)
-
-
-def _seeds(table: Mapping[str, Any]) -> Sequence[Any]:
+def _seeds(table: ExperimentTable) -> Sequence[object]:
     seeds = table.get("seeds", [])
     if isinstance(seeds, int):
         return range(min(seeds, MOST_SEEDS))
     return seeds if isinstance(seeds, list) else []
 
 
-def _expected(table: Mapping[str, Any]) -> int | None:
+def _expected(table: ExperimentTable) -> int | None:
     """How many runs an experiment has, pilots included; ``None`` where it is not known."""
     strategies, seeds = table.get("strategy", []), _seeds(table)
     if not strategies or not seeds:
@@ -262,7 +567,7 @@ def _expected(table: Mapping[str, Any]) -> int | None:
     return len(strategies) * len(seeds) + pilots
 
 
-def _part(history: History, table: Mapping[str, Any]) -> float:
+def _part(history: History, table: ExperimentTable) -> float:
     """How far an unfinished run is."""
     if not history.rows:
         return 0.0
@@ -275,39 +580,73 @@ def _part(history: History, table: Mapping[str, Any]) -> float:
 def _leader(runs: list[RunSeen]) -> str:
     """Who is ahead, by the last row of every run."""
     rows = [run.history for run in runs if math.isfinite(run.history.final)]
+    rows = [history for history in rows if history.clock == "real"] or rows
     if not rows:
         return "No evaluation was written yet."
     measure = rows[0].measure
     best = (max if measure.higher_is_better else min)(rows, key=lambda history: history.final)
-    unit = "seconds" if best.clock == "real" else "units of time"
+    unit = "seconds" if best.clock == "real" else "time units"
     reached = f"{measure.label} {measure.text(best.final)} after {best.time[-1]:.4g} {unit}."
     if len({history.strategy for history in rows}) == 1:
         return reached[0].upper() + reached[1:]
     return f"The best so far is {best.strategy}: {reached}"
 
 
-def _curves(runs: list[RunSeen]) -> dict[str, Any]:
-    """Every run as a curve of what it is judged by, and of the loss."""
-    shown = [run for run in runs if run.history.rows]
+def _curves(
+    finals: list[RunSeen], pilots: list[RunSeen], strong: Sequence[str]
+) -> dict[str, object]:
+    """A curve for the mean of every strategy's finished runs, one for every other run; pilots grey.
+
+    Where ``strong`` strategies are named, the others are grey, too, as on the page of the run, and
+    the first is drawn strongest. What was predicted of a deployment is grey beside it.
+    """
+    shown = [run for run in (*finals, *pilots) if run.history.rows]
     if not shown:
         return {"runs": [], "measure": "accuracy", "percent": True, "clock": "virtual"}
     measure = shown[0].history.measure
-    colours = inks(dict.fromkeys(run.history.strategy for run in shown))
+    real = {run.history.strategy: DEPLOYED for run in shown if run.history.clock == "real"}
+    colours = inks(dict.fromkeys(run.history.strategy for run in shown), real)
     listed = []
-    for run in shown:
+    ended = [run.history for run in finals if run.ended and run.history.rows]
+    for strategy, runs in by_strategy(ended).items():
+        time, values = on_one_grid(runs, measure.name, axis="time", points=MOST_POINTS)
+        losses = on_one_grid(runs, "loss", axis="time", points=MOST_POINTS)[1]
+        many = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
+        listed.append(
+            {
+                "strategy": strategy,
+                "name": f"{strategy}{many}",
+                "label": strategy,
+                "ended": True,
+                "faint": bool(strong) and strategy not in strong,
+                "pick": bool(strong) and strategy == strong[0],
+                "time": time.tolist(),
+                "value": _plain(values.mean(axis=0)),
+                "loss": _plain(losses.mean(axis=0)),
+            }
+        )
+    others = [(run, False) for run in finals if not run.ended] + [(run, True) for run in pilots]
+    for run, pilot in others:
         history = run.history
+        if not history.rows:
+            continue
         pick = np.unique(np.linspace(0, history.rows - 1, MOST_POINTS).round().astype(int))
+        kind = "pilot" if pilot else f"seed {history.seed}"
         listed.append(
             {
                 "strategy": history.strategy,
-                "name": f"{history.strategy}, seed {history.seed}, η {history.learning_rate:g}",
+                "name": f"{history.strategy}, {kind}, learning rate {history.learning_rate:g}",
+                "label": None if pilot else history.strategy,
                 "ended": run.ended,
+                "faint": pilot or (bool(strong) and history.strategy not in strong),
+                "pick": bool(strong) and history.strategy == strong[0] and not pilot,
                 "time": history.time[pick].tolist(),
-                "value": history.values(measure)[pick].tolist(),
-                "loss": history.test_loss[pick].tolist(),
-                "ink": vars(colours[history.strategy]),
+                "value": _plain(history.values(measure)[pick]),
+                "loss": _plain(history.test_loss[pick]),
             }
         )
+    for curve in listed:
+        curve["ink"] = vars(GREY if curve["faint"] else colours[str(curve["strategy"])])
     return {
         "runs": listed,
         "measure": measure.label,
@@ -316,51 +655,78 @@ def _curves(runs: list[RunSeen]) -> dict[str, Any]:
     }
 
 
-def _strategies(runs: list[RunSeen], seeds: Sequence[Any]) -> list[dict[str, Any]]:
-    """Every strategy, and while there are pilots every learning rate that they try by itself."""
-    grouped: dict[tuple[str, float | None], list[RunSeen]] = {}
+def _plain(values: FloatArray) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
+def _strategies(runs: list[RunSeen]) -> list[dict[str, object]]:
+    """Every strategy with the last evaluation of its runs, the best first."""
+    seen = [run for run in runs if run.history.rows]
+    grouped = by_strategy([run.history for run in seen])
+    ended = Counter(run.history.strategy for run in seen if run.ended)
+    colours = inks(grouped)
+    rows: dict[str, tuple[float, dict[str, object]]] = {}
+    for strategy, histories in grouped.items():
+        measure = histories[0].measure
+        stale = [value for h in histories if math.isfinite(value := seen_staleness(h))]
+        rank = _rank(float(final(histories, measure).mean), measure)
+        rows[strategy] = (
+            rank,
+            {
+                "name": strategy,
+                "ink": vars(colours[strategy]),
+                "runs": len(histories),
+                "ended": ended[strategy],
+                "value": final_text(histories, measure),
+                "measure": measure.label,
+                "staleness": float(np.mean(stale)) if stale else None,
+            },
+        )
+    return [row for _, row in sorted(rows.values(), key=lambda ranked: ranked[0])]
+
+
+def _pilots(runs: list[RunSeen]) -> list[dict[str, object]]:
+    """Every learning rate that pilots try, the best first: their values are on held-out data."""
+    grouped: dict[tuple[str, float], list[History]] = {}
     for run in runs:
         if run.history.rows:
-            pilot = bool(seeds) and run.history.seed not in seeds
-            tried = run.history.learning_rate if pilot else None
-            grouped.setdefault((run.history.strategy, tried), []).append(run)
-    colours = inks(dict.fromkeys(strategy for strategy, _ in grouped))
+            key = run.history.strategy, run.history.learning_rate
+            grouped.setdefault(key, []).append(run.history)
     rows = []
-    for (strategy, tried), own in grouped.items():
-        histories = [run.history for run in own]
-        stale = [value for h in histories if math.isfinite(value := seen_staleness(h))]
-        rows.append(
-            {
-                "name": strategy if tried is None else f"{strategy}, pilot at {tried:g}",
-                "ink": vars(colours[strategy]),
-                "runs": len(own),
-                "ended": sum(run.ended for run in own),
-                "value": final_text(histories, histories[0].measure),
-                "measure": histories[0].measure.label,
-                "staleness": float(np.mean(stale)) if stale else None,
-            }
-        )
-    return rows
+    for (strategy, rate), histories in grouped.items():
+        measure = histories[0].measure
+        value = final_text(histories, measure)
+        row = {"name": strategy, "learning_rate": rate, "value": value, "measure": measure.name}
+        rows.append((_rank(float(final(histories, measure).mean), measure), strategy, rate, row))
+    return [row for *_, row in sorted(rows, key=lambda entry: entry[:3])]
 
 
-def _race_table(race: Any) -> dict[str, Any] | None:
+def _rank(mean: float, measure: Measure) -> float:
+    """A number that is smaller for what is better, and largest for what diverged."""
+    if math.isnan(mean):
+        return math.inf
+    return -mean if measure.higher_is_better else mean
+
+
+def _halving_table(halving: "Halving | None") -> dict[str, object] | None:
     """The best candidate of every strategy, those that went furthest first, with its scores by rung."""
-    if race is None:
+    if halving is None:
         return None
 
     def name(strategy: int) -> str:
-        return race.names[strategy] if strategy < len(race.names) else f"strategy {strategy + 1}"
+        names = halving.names
+        return names[strategy] if strategy < len(names) else f"strategy {strategy + 1}"
 
     return {
-        "rungs": [rung.fraction for rung in race.rungs],
-        "ran": [len(rung.scores) for rung in race.rungs],
-        "gradients": race.gradients,
+        "rungs": [rung.fraction for rung in halving.rungs],
+        "ran": [len(rung.scores) for rung in halving.rungs],
+        "gradients": halving.gradients,
         "rows": [
             {
                 "name": name(best.strategy),
                 "learning_rate": best.learning_rate,
-                "scores": [rung.scores.get(best) for rung in race.rungs],
+                "scores": [rung.scores.get(best) for rung in halving.rungs],
             }
-            for best in race.podium()
+            for best in halving.podium()
         ],
     }

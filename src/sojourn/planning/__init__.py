@@ -1,9 +1,14 @@
 """Plans for a fleet: routing, concurrency and learning rate, what they promise and trade."""
 
-from sojourn.planning.frontier import Frontier, frontier
+from sojourn.planning.frontier import (
+    EnergyFrontier,
+    Frontier,
+    energy_frontier,
+    frontier,
+    time_and_energy,
+)
 from sojourn.planning.plan import Plan, Prediction, plan
 from sojourn.planning.sensitivity import Sensitivity, sensitivity
-from sojourn.planning.tradeoff import EnergyFrontier, energy_frontier, time_and_energy
 
 __all__ = [
     "EnergyFrontier",

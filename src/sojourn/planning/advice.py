@@ -1,8 +1,9 @@
 """What queueing costs a plan, and where it is far from what trains."""
 
-from sojourn.network import Network, square_root_routing
+from sojourn._support.numbers import number
+from sojourn.fleet import Network, square_root_routing
 from sojourn.planning.plan import Plan
-from sojourn.stability import largest_stable_step
+from sojourn.theory.stability import largest_stable_step
 
 NOISY = 3.0
 """Times the noise of square-root routing with as many tasks as clients, from which a plan is noisy."""
@@ -14,7 +15,7 @@ def warnings(plan: Plan) -> list[str]:
     r"""What to know before a plan is trusted; empty if nothing is unusual.
 
     Few tasks in flight: its noise rate against never queueing and square-root routing with m = n. A
-    small learning rate: :math:`\eta L` against `sojourn.stability.largest_stable_step` for the plan's
+    small learning rate: :math:`\eta L` against `sojourn.theory.stability.largest_stable_step` for the plan's
     tasks and weights.
     """
     return [text for text in (_few_tasks(plan), _small_rate(plan)) if text is not None]
@@ -31,8 +32,8 @@ def _few_tasks(plan: Plan) -> str | None:
         return None
     tasks = "1 task in flight brings" if m == 1 else f"{m} tasks in flight bring"
     return (
-        f"{tasks} {fleet.size} clients {noise / routed:.3g} times the noise of "
-        f"square-root routing with {fleet.size}, and {noise / never.noise_rate:.3g} times that of never queueing: "
+        f"{tasks} {fleet.size:,} clients {number(noise / routed)} times the noise of "
+        f"square-root routing with {fleet.size:,}, and {number(noise / never.noise_rate)} times that of never queueing: "
         "the bound overrates what staleness costs. Measure more tasks before you train with so few."
     )
 

@@ -1,4 +1,4 @@
-"""The trade-off between throughput and staleness, as a curve."""
+"""Trade-offs as curves: throughput against staleness, and time against energy to an accuracy."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from sojourn.bounds import Penalties, penalties
+from sojourn._support.numbers import number
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.figure import Figure, Series, View
-from sojourn.network import (
+from sojourn.figures.figure import Figure, Series, View
+from sojourn.figures.notebook import table_html
+from sojourn.fleet import (
     ROUTINGS,
     Fleet,
     Network,
@@ -20,11 +21,16 @@ from sojourn.network import (
     named_routing,
     uniform_routing,
 )
-from sojourn.optimize.descent import OverRoutings, lbfgs, softmax
-from sojourn.optimize.objectives import Throughput
-from sojourn.optimize.routing import Progress
-from sojourn.optimize.starts import PACE_SETTER_MASS, Start, pace_setters
+from sojourn.planning.objectives.base import Objective, Throughput, TimeToAccuracy
+from sojourn.planning.objectives.energy import Energy, TimeAndEnergy
 from sojourn.planning.plan import Plan
+from sojourn.planning.search.concurrency import optimize_concurrency
+from sojourn.planning.search.descent import OverRoutings, lbfgs, softmax
+from sojourn.planning.search.routing import Progress, optimize_routing
+from sojourn.planning.search.solution import Solution
+from sojourn.planning.search.starts import PACE_SETTER_MASS, Start, group_clients, pace_setters
+from sojourn.theory.bounds import PAPER, Form, Penalties, penalties
+from sojourn.theory.constants import LearningConstants
 from sojourn.types import FloatArray
 
 Penalty = Literal["staleness", "routing"]
@@ -35,6 +41,8 @@ _IN_WORDS: dict[Penalty, str] = {
     "routing": "weight of updates (1: all alike)",
 }
 
+MOST_TRACED = 200
+"""Classes beyond which curves and maps are those of a grouped fleet."""
 CLOSEST = 0.995
 """How near to the greatest throughput the curve goes; at it the penalties are infinite."""
 MULTIPLIER_STEPS = 12
@@ -60,6 +68,23 @@ class Frontier:
     networks: tuple[Network, ...]
     marks: Mapping[str, tuple[float, float]]
 
+    def __repr__(self) -> str:
+        slow, fast = (number(float(x)) for x in (self.throughput[0], self.throughput[-1]))
+        return f"Frontier({len(self.networks)} networks, {slow} to {fast} updates per time unit)"
+
+    def _repr_html_(self) -> str:
+        points = {
+            f"point {k}": xy
+            for k, xy in enumerate(zip(self.throughput, self.least, strict=True), 1)
+        }
+        rows = [
+            (name, number(float(x)), number(float(y)))
+            for name, (x, y) in {**self.marks, **points}.items()
+        ]
+        return table_html(
+            repr(self), ("routing", "updates per time unit", f"{self.penalty} penalty"), rows
+        )
+
     def plot(self) -> Figure:
         """The frontier as a line, and the marked routings as points on or above it."""
         line = Series("frontier", self.throughput, self.least)
@@ -69,18 +94,18 @@ class Frontier:
         ]
         slow, fast = self.throughput[0], self.throughput[-1]
         alt = (
-            f"From {slow:.3g} to {fast:.3g} updates per unit of time, the least {self.penalty} "
+            f"From {slow:.3g} to {fast:.3g} updates per time unit, the least {self.penalty} "
             f"penalty rises from {self.least[0]:.3g} to {self.least[-1]:.3g}; "
         )
         alt += "; ".join(f"{name} at {x:.3g}, {y:.3g}" for name, (x, y) in self.marks.items())
         view = View(
-            x_label="updates per unit of time",
+            x_label="updates per time unit",
             y_label=_IN_WORDS[self.penalty],
             series=(line, *points),
             log_x=True,
             log_y=True,
         )
-        return Figure("frontier", "More updates per unit of time, or fresher ones", alt, (view,))
+        return Figure("frontier", "More updates per time unit, or fresher ones", alt, (view,))
 
 
 def frontier(
@@ -103,7 +128,7 @@ def frontier(
     ``plan`` if given, are marked. The curve is a single point where all clients are alike and nothing
     is to be traded. ``server_rate`` is that of the networks. ``progress`` is told of every point. Cost: some hundred short descents.
 
-    >>> from sojourn.network import built_in_fleet
+    >>> from sojourn.fleet import built_in_fleet
     >>> curve = frontier(built_in_fleet("three-clusters"), 30, points=5)
     >>> bool(np.all(np.diff(curve.throughput) > 0) and np.all(np.diff(curve.least) > 0))
     True
@@ -118,8 +143,8 @@ def frontier(
     if points < 2:
         raise InvalidInput(f"a frontier needs at least 2 points; {points} were asked for")
     with threadpool_limits(limits=1, user_api="blas"):
-        balanced = balanced_routing(fleet)
-        fastest = lbfgs(fleet, m, Throughput(), balanced, server_rate=server_rate).value
+        balanced = Network(fleet, balanced_routing(fleet), m, server_rate=server_rate)
+        fastest = lbfgs(balanced, Throughput()).value
         paths = _distinct([_Path(start, m, penalty, server_rate) for start in _starts(fleet)])
         first = min(paths, key=lambda path: path.penalty)
         reached = [(first.state, first.network)]
@@ -144,13 +169,30 @@ def frontier(
     )
 
 
+def plan_frontier(plan: Plan, progress: Progress | None = None) -> Frontier:
+    """The `frontier` on which a plan lies, traced for a grouped fleet beyond 200 classes."""
+    return frontier(
+        traced_fleet(plan.fleet),
+        plan.concurrency,
+        penalty="staleness" if plan.concurrency > 1 else "routing",
+        server_rate=plan.network.server_rate,
+        plan=plan,
+        progress=progress,
+    )
+
+
+def traced_fleet(fleet: Fleet) -> Fleet:
+    """The fleet that curves and maps are computed for: grouped where it has very many classes."""
+    return fleet if fleet.classes <= MOST_TRACED else group_clients(fleet, tolerance=0.05).fleet
+
+
 def _starts(fleet: Fleet) -> Iterator[Start]:
     """Uniform routing, and one or two of the slowest or the fastest clients setting the pace."""
     uniform = uniform_routing(fleet)
     yield Start("uniform", fleet, fleet, np.arange(fleet.classes), uniform)
     for place in sorted({0, fleet.classes - 1}):
-        for number in (1, 2):
-            yield from pace_setters(fleet, uniform, place, number, PACE_SETTER_MASS[0])
+        for setters in (1, 2):
+            yield from pace_setters(fleet, uniform, place, setters, PACE_SETTER_MASS[0])
 
 
 def _targets(slowest: float, greatest: float, points: int) -> FloatArray:
@@ -187,12 +229,12 @@ class _Path:
     def __init__(
         self, start: Start, concurrency: int, penalty: Penalty, server_rate: float | None
     ) -> None:
-        self._server_rate = server_rate
-        self._start, self._fleet = start, start.fleet
-        self._concurrency, self._which = concurrency, penalty
+        self._start, self._which = start, penalty
         self._theta = np.log(start.routing)
         self._multiplier = 0.0
-        self.state = self._measure(self._theta)
+        # In softmax coordinates as all later ones, to the last bit.
+        p = softmax(start.fleet, self._theta)
+        self.state = penalties(Network(start.fleet, p, concurrency, server_rate=server_rate))
         self.move_to(-math.inf)
 
     @property
@@ -207,10 +249,6 @@ class _Path:
     @property
     def log_throughput(self) -> float:
         return math.log(self.state.throughput)
-
-    def _measure(self, theta: FloatArray) -> Penalties:
-        p = softmax(self._fleet, theta)
-        return penalties(Network(self._fleet, p, self._concurrency, server_rate=self._server_rate))
 
     def move_to(self, target: float) -> None:
         """The least penalty nearby with a log throughput of at least ``target``.
@@ -229,14 +267,12 @@ class _Path:
             total = math.log(value) + (force**2 - self._multiplier**2) / (2.0 * stiffness)
             return total, g / value - force * s.log_throughput_gradient
 
-        function = OverRoutings(
-            self._fleet, self._concurrency, lagrangian, server_rate=self._server_rate
-        )
+        function = OverRoutings(self.state.network, lagrangian)
         for _ in range(MULTIPLIER_STEPS):
             self._theta = function.minimize(
                 self._theta, bounded=True, gtol=1e-8, ftol=1e-14, maxiter=300
             )
-            self.state = self._measure(self._theta)
+            self.state = penalties(function.network(self._theta))
             force = max(0.0, self._multiplier + stiffness * (target - self.log_throughput))
             settled = abs(force - self._multiplier) <= 1e-6 * max(1.0, force)
             self._multiplier = force
@@ -252,3 +288,115 @@ def _mark(network: Network, penalty: Penalty) -> tuple[float, float]:
 
 def _penalty(s: Penalties, penalty: Penalty) -> float:
     return (s.staleness if penalty == "staleness" else s.routing) / s.network.size**2
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyFrontier:
+    """For each ``energy_share`` the best network, its time and its energy, ``(points,)`` each."""
+
+    energy_share: FloatArray
+    time: FloatArray
+    energy: FloatArray
+    networks: tuple[Network, ...]
+
+    def plot(self) -> Figure:
+        """Energy against time, from the fastest plan to the thriftiest."""
+        line = Series("time and energy", self.time, self.energy, kind="track")
+        alt = (
+            f"From {self.time[0]:.3g} time units at {self.energy[0]:.3g} of energy to "
+            f"{self.time[-1]:.3g} at {self.energy[-1]:.3g}."
+        )
+        view = View("time to the accuracy", "energy to the accuracy", (line,))
+        return Figure("energy", "Faster, or with less energy", alt, (view,))
+
+
+def time_and_energy(
+    fleet: Fleet,
+    constants: LearningConstants,
+    *,
+    squared_gradient_norm: float,
+    energy_share: float = 0.5,
+    concurrency: int | None = None,
+    server_rate: float | None = None,
+    server_power: float = 0.0,
+    form: Form = PAPER,
+    progress: Progress | None = None,
+) -> TimeAndEnergy:
+    """The objective that weighs energy against time, each relative to its best for this fleet.
+
+    The separate optima are found first, at ``concurrency`` or the best one for each. Cost: two plans.
+    """
+    alone = TimeToAccuracy(constants, squared_gradient_norm, form=form)
+    energy = Energy(constants, squared_gradient_norm, server_power=server_power, form=form)
+    return TimeAndEnergy(
+        constants,
+        squared_gradient_norm,
+        server_power=server_power,
+        form=form,
+        energy_share=energy_share,
+        best_energy=_best(fleet, energy, concurrency, server_rate, progress).value,
+        best_time=_best(fleet, alone, concurrency, server_rate, progress).value,
+    )
+
+
+def energy_frontier(
+    fleet: Fleet,
+    constants: LearningConstants,
+    *,
+    squared_gradient_norm: float,
+    points: int = 9,
+    concurrency: int | None = None,
+    server_rate: float | None = None,
+    server_power: float = 0.0,
+    progress: Progress | None = None,
+) -> EnergyFrontier:
+    r"""Time and energy to an accuracy for :math:`\rho` from 0 (time alone) to 1 (energy alone).
+
+    Routing, learning rate and, unless given, concurrency are best for each. Cost: a plan per point.
+
+    >>> fleet = Fleet([1.0, 4.0], counts=[5, 5], power_compute=[1.0, 9.0], power_idle=[0.1, 0.1])
+    >>> constants = LearningConstants(initial_gap=2.3, smoothness=10, gradient_noise=1, heterogeneity=1)
+    >>> curve = energy_frontier(fleet, constants, squared_gradient_norm=0.5, points=3)
+    >>> bool(np.all(np.diff(curve.time) > 0) and np.all(np.diff(curve.energy) < 0))
+    True
+    """
+    if points < 2:
+        raise InvalidInput(f"a frontier needs at least 2 points; {points} were asked for")
+    alone = TimeToAccuracy(constants, squared_gradient_norm)
+    energy = Energy(constants, squared_gradient_norm, server_power=server_power)
+    fastest = _best(fleet, alone, concurrency, server_rate, progress)
+    thriftiest = _best(fleet, energy, concurrency, server_rate, progress)
+    shares = np.linspace(0.0, 1.0, points)
+    between = [
+        TimeAndEnergy(
+            constants,
+            squared_gradient_norm,
+            server_power=server_power,
+            energy_share=share,
+            best_energy=thriftiest.value,
+            best_time=fastest.value,
+        )
+        for share in shares[1:-1].tolist()
+    ]
+    found = [_best(fleet, wanted, concurrency, server_rate, progress) for wanted in between]
+    networks = tuple(one.network for one in (fastest, *found, thriftiest))
+    return EnergyFrontier(
+        energy_share=shares,
+        time=np.array([alone.evaluate(network).value for network in networks]),
+        energy=np.array([energy.evaluate(network).value for network in networks]),
+        networks=networks,
+    )
+
+
+def _best(
+    fleet: Fleet,
+    objective: Objective,
+    concurrency: int | None,
+    server_rate: float | None,
+    progress: Progress | None,
+) -> Solution:
+    if concurrency is None:
+        return optimize_concurrency(fleet, objective, server_rate=server_rate, progress=progress)
+    return optimize_routing(
+        fleet, concurrency, objective, server_rate=server_rate, progress=progress
+    )

@@ -3,21 +3,19 @@
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn.bounds import max_learning_rate, penalties, per_round
+from sojourn._support.provenance import provenance
 from sojourn.dispatch import NeverQueue, Policy, Routed
-from sojourn.energy import POWERS, energy_per_round
 from sojourn.errors import InvalidInput, Unreachable
-from sojourn.figure import Figure
-from sojourn.jackson import analyze
-from sojourn.jackson.classes import NEVER, PLAN, class_figure, shown_classes
-from sojourn.network import (
+from sojourn.figures.figure import Figure
+from sojourn.figures.notebook import table_html
+from sojourn.fleet import (
     ROUTINGS,
     Fleet,
     Network,
@@ -25,18 +23,20 @@ from sojourn.network import (
     named_routing,
     uniform_routing,
 )
-from sojourn.notebook import bar, table_html
-from sojourn.optimize.concurrency import optimize_concurrency
-from sojourn.optimize.objectives import (
+from sojourn.planning.objectives.base import (
     Objective,
     TimeBudget,
     TimeToAccuracy,
     form_of,
     usual_concurrency,
 )
-from sojourn.optimize.routing import Progress, optimize_routing
-from sojourn.provenance import provenance
-from sojourn.rules import Rule
+from sojourn.planning.objectives.energy import Energy
+from sojourn.planning.search.concurrency import optimize_concurrency
+from sojourn.planning.search.routing import Progress, optimize_routing
+from sojourn.theory.bounds import max_learning_rate, penalties, per_round
+from sojourn.theory.energy import POWERS, energy_per_round
+from sojourn.theory.jackson import analyze
+from sojourn.theory.jackson.classes import NEVER, PLAN, UNIFORM, class_figure, shown_classes
 from sojourn.types import FloatArray
 
 
@@ -71,10 +71,8 @@ class Plan:
 
     ``network`` may have more classes than ``fleet``: the best routing may single out clients of a
     class, whose parts then stand beside each other, so that both number the clients alike.
-    ``learning_rate`` is ``None`` only when the objective says nothing about learning. ``policy`` says
-    who gets the next task, by the routing unless pilots found something better; ``rule`` is what the
-    server does with a result, ``None`` for Generalized AsyncSGD, which the bounds are about;
-    ``evidence`` is what a tuned plan was chosen by.
+    ``learning_rate`` is ``None`` only when the objective says nothing about learning. What to run
+    is a strategy: `sojourn.strategy.Strategy.of_plan` makes one of the plan.
     """
 
     fleet: Fleet
@@ -82,10 +80,7 @@ class Plan:
     network: Network
     learning_rate: float | None
     value: float
-    provenance: dict[str, Any]
-    policy: Policy = Routed()
-    rule: Rule | None = None
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         whole = self.network.whole_fleet()
@@ -122,10 +117,6 @@ class Plan:
 
     def predict(self, network: Network | None = None) -> Prediction:
         """Theory's figures for the plan, or for another network under the same objective."""
-        if network is None and not self.policy.routes:
-            return self._predict_policy(
-                self.policy, self.concurrency, self.value, self.learning_rate
-            )
         network = self.network if network is None else network
         analysis, constants = analyze(network), self.objective.constants
         value, learning_rate = self._evaluate(network)
@@ -149,23 +140,23 @@ class Plan:
             energy_per_round=self._energy(network),
         )
 
-    def _predict_policy(
-        self, policy: Policy, concurrency: int, value: float | None, learning_rate: float | None
-    ) -> Prediction:
-        """What is known of a policy that does not route; ``nan`` where nothing is."""
-        network = self._with(uniform_routing(self.fleet), concurrency)
-        analysis = policy.analysis(network)
-        return Prediction(
-            value=value,
-            learning_rate=learning_rate,
-            throughput=analysis.throughput if analysis else math.nan,
-            mean_staleness=policy.in_flight(network) - 1.0,
-            worst_staleness=float(analysis.staleness.max()) if analysis else math.nan,
-            noise_rate=analysis.noise_rate if analysis else math.nan,
-            staleness_time=analysis.mean_staleness_time if analysis else math.nan,
-            per_round=None,
-            per_time=None,
-            time_to_accuracy=None,
+    @property
+    def unrouted_network(self) -> Network:
+        """The network of a policy that does not route: the whole fleet, as many tasks in flight."""
+        return self._with(uniform_routing(self.fleet), self.concurrency)
+
+    @property
+    def recommended_policy(self) -> Policy:
+        """Who should get the next task: never-queue, wherever theory knows that it is better.
+
+        It has the least noise of any policy that lets tasks finish, and the least staleness. Random
+        routing is for servers that may not know who is idle, for servers that take time (nothing is
+        known of never-queue there), and for objectives about energy, which the routing is optimised for.
+        """
+        return (
+            Routed()
+            if isinstance(self.objective, Energy) or self.never_queue() is None
+            else NeverQueue()
         )
 
     def _with(self, routing: FloatArray, concurrency: int) -> Network:
@@ -194,7 +185,7 @@ class Plan:
             for name in ROUTINGS
         }
         never = self.never_queue()
-        return {**rows, **({"never-queue": never} if never else {}), "plan": self.predict()}
+        return {**({"never-queue": never} if never else {}), "plan": self.predict(), **rows}
 
     def never_queue(self, concurrency: int | None = None) -> Prediction | None:
         """Theory's figures for never queueing, with as many tasks as the plan unless told.
@@ -202,14 +193,31 @@ class Plan:
         ``None`` where a server takes time, for which they are not known.
         """
         m = self.concurrency if concurrency is None else concurrency
-        found = self._predict_policy(NeverQueue(), m, None, None)
-        return None if math.isnan(found.noise_rate) else found
+        network = self._with(uniform_routing(self.fleet), m)
+        analysis = NeverQueue().analysis(network)
+        if analysis is None:
+            return None
+        return Prediction(
+            value=None,
+            learning_rate=None,
+            throughput=analysis.throughput,
+            mean_staleness=NeverQueue().in_flight(network) - 1.0,
+            worst_staleness=float(analysis.staleness.max()),
+            noise_rate=analysis.noise_rate,
+            staleness_time=analysis.mean_staleness_time,
+            per_round=None,
+            per_time=None,
+            time_to_accuracy=None,
+        )
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as TOML that a person can read and edit."""
+    def write(self, path: str | os.PathLike[str], policy: Policy | None = None) -> None:
+        """Write the plan as TOML that a person can read and edit.
+
+        The file also says which strategy to run: the recommended one, or the given ``policy``.
+        """
         from sojourn.planning.file import write_plan
 
-        write_plan(self, path)
+        write_plan(self, path, policy)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], folder: Path | None = None) -> "Plan":
@@ -231,21 +239,22 @@ class Plan:
     def plot(self) -> Figure:
         """Share, load, wait and weight of every class, beside uniform routing and never queueing."""
         before = self._with(uniform_routing(self.fleet), self.concurrency)
-        sides = {"uniform": Routed().analysis(before), NEVER: NeverQueue().analysis(before)}
-        sides |= {PLAN: self.policy.analysis(self.network)}
+        sides = {UNIFORM: Routed().analysis(before), NEVER: NeverQueue().analysis(before)}
+        sides |= {PLAN: Routed().analysis(self.network)}
         known = {name: analysis for name, analysis in sides.items() if analysis is not None}
         return class_figure(self.fleet, shown_classes(self.fleet), known)
 
     def _repr_html_(self) -> str:
-        fleet, shares = self.network.fleet, self.policy.shares(self.network)
-        ends = np.cumsum(fleet.counts)
-        rows = []
-        for k in range(fleet.classes):
-            own = slice(int(ends[k] - fleet.counts[k]), int(ends[k]))
-            share = "unknown" if shares is None else bar(float(shares[own].sum()))
-            rate = f"{fleet.service_rates[k]:.4g}"
-            rows.append((fleet.label(k), str(fleet.counts[k]), rate, share))
-        columns = ("class", "clients", "tasks per unit of time", "share of tasks")
+        rows = [
+            (
+                name,
+                f"{row.throughput:.3g}",
+                f"{row.noise_rate:.3g}",
+                f"{row.staleness_time:.3g}",
+            )
+            for name, row in self.comparison().items()
+        ]
+        columns = ("policy or routing", "updates per time unit", "noise rate", "time a task takes")
         return table_html(repr(self), columns, rows)
 
 
@@ -267,8 +276,8 @@ def plan(
     objective asks for a guarantee. For a fleet of many distinct speeds see ``group_clients``. An
     interrupted search (Ctrl-C) gives the best plan until then and says so in ``provenance``.
 
-    >>> from sojourn.constants import LearningConstants
-    >>> from sojourn.network import built_in_fleet
+    >>> from sojourn.theory.constants import LearningConstants
+    >>> from sojourn.fleet import built_in_fleet
     >>> constants = LearningConstants(initial_gap=2.3, smoothness=10, gradient_noise=1, heterogeneity=1)
     >>> plan(built_in_fleet("three-clusters"), TimeToAccuracy(constants, squared_gradient_norm=0.5))
     Plan(30 clients, concurrency 7, learning rate 0.0002036: time-to-accuracy 538736)

@@ -7,9 +7,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sojourn.errors import Unreachable
-from sojourn.network import Fleet
-from sojourn.optimize.descent import descend
+from sojourn.fleet import Fleet, Network
 from sojourn.planning.plan import Plan
+from sojourn.planning.search.descent import descend
 from sojourn.types import FloatArray
 
 Change = Callable[[Fleet, FloatArray, int], tuple[Fleet | None, FloatArray]]
@@ -39,9 +39,9 @@ def sensitivity(
     it does not exist: the last client cannot be removed, an accuracy may be out of reach. Cost: two
     descents per class of the plan's network.
 
-    >>> from sojourn.constants import LearningConstants
-    >>> from sojourn.network import built_in_fleet
-    >>> from sojourn.optimize import PerTime
+    >>> from sojourn.theory.constants import LearningConstants
+    >>> from sojourn.fleet import built_in_fleet
+    >>> from sojourn.planning.objectives import PerTime
     >>> from sojourn.planning import plan
     >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)
     >>> best = plan(built_in_fleet("three-clusters"), PerTime(constants, 0.01, 0), concurrency=30)
@@ -82,13 +82,9 @@ def _value(plan: Plan, fleet: Fleet | None, routing: FloatArray) -> float | None
         return None
     start = routing / (fleet.counts @ routing)
     try:
-        return descend(
-            fleet,
-            plan.concurrency,
-            plan.objective,
-            start,
-            server_rate=plan.network.server_rate,
-        ).value
+        server_rate = plan.network.server_rate
+        begin = Network(fleet, start, plan.concurrency, server_rate=server_rate)
+        return descend(begin, plan.objective).value
     except Unreachable:
         return None
 

@@ -1,34 +1,29 @@
-"""Strategies compared seed by seed: means, deviations, paired tests, times that may be censored."""
+"""Strategies compared seed by seed, and strategies times settings in one table for a paper.
+
+Means, standard errors, paired tests over common seeds, and times of which some are censored.
+"""
 
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
+from sojourn._support.estimate import Estimate
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.estimate import Estimate
-from sojourn.history import History
-from sojourn.measure import Measure
+from sojourn.runs.folder import Run
+from sojourn.runs.history import History
+from sojourn.runs.measure import Measure
 from sojourn.types import FloatArray
 
-
-@dataclass(frozen=True)
-class Spread:
-    """A mean and a standard deviation over runs."""
-
-    mean: float
-    deviation: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        """Of some numbers; one alone has no deviation."""
-        many = len(values) > 1
-        mean = float(np.mean(values)) if values else math.nan
-        return cls(mean, float(np.std(values, ddof=1)) if many else math.nan)
+PM = r"\pm"
+LEVEL = 0.05
+"""Of the tests that decide whether a strategy is significantly worse than the best."""
+PROBLEM_KEYS = ("fleet", "data", "partition", "model", "problem", "batch-size", "time", "rounds")
+"""Keys of an experiment that say what is learned, by whom and for how long."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,8 @@ class Paired:
     r"""The mean difference to the reference under the same seeds, and how sure it is.
 
     ``p`` is that of the paired t-test, ``adjusted`` the same after Holm's correction for all
-    comparisons with the reference; ``low`` and ``high`` bound 95 %. One seed tells nothing.
+    comparisons with the reference; ``low`` and ``high`` bound the difference, with 95 % confidence for
+    all comparisons together (Bonferroni). One seed tells nothing.
     """
 
     difference: float
@@ -45,6 +41,10 @@ class Paired:
     p: float
     seeds: int
     adjusted: float = math.nan
+
+
+NOT_COMPARED = Paired(math.nan, math.nan, math.nan, math.nan, 0)
+"""Of the reference itself."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class TimeTo:
     reached: int
     runs: int
     median: float
-    restricted: Spread
+    restricted: Estimate
     horizon: float
     paired: Paired | None = None
 
@@ -73,8 +73,8 @@ class Row:
     learning_rate: float
     seeds: tuple[int, ...]
     diverged: int
-    final: Spread
-    mean: Spread
+    final: Estimate
+    mean: Estimate
     paired: Paired | None
     times: tuple[TimeTo, ...]
 
@@ -86,6 +86,41 @@ class Comparison:
     measure: Measure
     reference: str
     rows: tuple[Row, ...]
+
+    def to_csv(self) -> str:
+        """One line per strategy, every number in full; what is not known is empty."""
+        name = self.measure.name
+        head = ["strategy", "learning_rate", "seeds", "diverged"]
+        head += [f"final_{name}", f"final_{name}_se", f"mean_{name}", f"mean_{name}_se"]
+        head += ["difference", "difference_low", "difference_high", "p", "p_holm"]
+        for time in self.rows[0].times:
+            keys = ("reached", "median", "restricted_mean", "restricted_se", "horizon", "p")
+            head += [f"time_to_{time.target:g}_{key}" for key in keys]
+        lines: list[list[object]] = [[*head]]
+        for row in self.rows:
+            cells: list[object] = [row.name, row.learning_rate, len(row.seeds), row.diverged]
+            cells += [row.final.mean, row.final.standard_error]
+            cells += [row.mean.mean, row.mean.standard_error]
+            paired = row.paired or NOT_COMPARED
+            cells += [paired.difference, paired.low, paired.high, paired.p, paired.adjusted]
+            for time in row.times:
+                cells += [time.reached, time.median, time.restricted.mean]
+                cells += [time.restricted.standard_error, time.horizon]
+                cells.append((time.paired or NOT_COMPARED).p)
+            lines.append(cells)
+        return _csv(lines)
+
+    def to_latex(self) -> str:
+        """A ``tabular`` for a paper, which needs the package ``booktabs``."""
+        measure = self.measure
+        heads = ["strategy", f"final {measure.name}", f"mean {measure.name}", "difference", "$p$"]
+        heads += [f"time to {measure.target(time.target)}" for time in self.rows[0].times]
+        lines = []
+        for row in self.rows:
+            cells = [escaped(row.name), _tex(row.final, measure), _tex(row.mean, measure)]
+            cells += _tex_paired(row.paired or NOT_COMPARED, measure)
+            lines.append([*cells, *(_tex_time(time) for time in row.times)])
+        return _tabular(heads, lines)
 
 
 def compare(
@@ -102,7 +137,7 @@ def compare(
         names = " and ".join(sorted(measure.name for measure in measures))
         raise InvalidInput(f"runs that are judged by {names} cannot be compared")
     horizon = min(float(h.time[-1]) for group in runs.values() for h in group if h.rows)
-    first = runs[against]
+    first, others = runs[against], max(1, len(runs) - 1)
     rows = []
     for name, group in runs.items():
         other = None if name == against else first
@@ -113,10 +148,12 @@ def compare(
                 group[0].learning_rate,
                 tuple(history.seed for history in group),
                 len(group) - len(good),
-                Spread.of([history.final for history in good]),
-                Spread.of([history.mean for history in good]),
-                None if other is None else _paired(_by_seed(good, _final), _by_seed(other, _final)),
-                tuple(_time_to(group, other, target, horizon) for target in targets),
+                Estimate.from_samples([history.final for history in good]),
+                Estimate.from_samples([history.mean for history in good]),
+                None
+                if other is None
+                else _paired(_by_seed(good, _final), _by_seed(other, _final), others),
+                tuple(_time_to(group, other, target, horizon, others) for target in targets),
             )
         )
     return Comparison(measures.pop(), against, _adjusted(rows))
@@ -130,21 +167,27 @@ def _by_seed(group: Sequence[History], of: Callable[[History], float]) -> dict[i
     return {history.seed: of(history) for history in group}
 
 
-def _paired(one: dict[int, float], other: dict[int, float]) -> Paired:
-    common = [s for s in one if math.isfinite(one[s]) and math.isfinite(other.get(s, math.nan))]
-    found = Estimate.from_samples([one[seed] - other[seed] for seed in common])
-    mean, error = float(found.mean), float(found.standard_error)
+def _paired(first: dict[int, float], second: dict[int, float], comparisons: int) -> Paired:
+    common = [
+        s for s in first if math.isfinite(first[s]) and math.isfinite(second.get(s, math.nan))
+    ]
+    difference = Estimate.from_samples([first[seed] - second[seed] for seed in common])
+    mean, error = float(difference.mean), float(difference.standard_error)
     if len(common) < 2:
         return Paired(mean, math.nan, math.nan, math.nan, len(common))
     if error == 0.0:
         return Paired(mean, mean, mean, 1.0 if mean == 0.0 else 0.0, len(common))
-    margin = float(stats.t.ppf(0.975, len(common) - 1)) * error
+    margin = float(stats.t.ppf(1.0 - 0.025 / comparisons, len(common) - 1)) * error
     p = 2.0 * float(stats.t.sf(abs(mean) / error, len(common) - 1))
     return Paired(mean, mean - margin, mean + margin, p, len(common))
 
 
 def _time_to(
-    group: Sequence[History], other: Sequence[History] | None, target: float, horizon: float
+    group: Sequence[History],
+    other: Sequence[History] | None,
+    target: float,
+    horizon: float,
+    comparisons: int,
 ) -> TimeTo:
     def cut(history: History) -> float:
         time = history.time_to(target)
@@ -156,9 +199,9 @@ def _time_to(
         sum(math.isfinite(time) for time in times),
         len(times),
         _median(np.array(times)),
-        Spread.of([cut(history) for history in group]),
+        Estimate.from_samples([cut(history) for history in group]),
         horizon,
-        None if other is None else _paired(_by_seed(group, cut), _by_seed(other, cut)),
+        None if other is None else _paired(_by_seed(group, cut), _by_seed(other, cut), comparisons),
     )
 
 
@@ -168,82 +211,61 @@ def _median(times: FloatArray) -> float:
 
 
 def _adjusted(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Holm: the k-th smallest of n values of p is multiplied by n - k + 1, and none is below another."""
-    order = sorted(
-        (row.paired.p, i)
-        for i, row in enumerate(rows)
-        if row.paired is not None and math.isfinite(row.paired.p)
+    values = holm([math.nan if row.paired is None else row.paired.p for row in rows])
+    return tuple(
+        row if row.paired is None else replace(row, paired=replace(row.paired, adjusted=p))
+        for row, p in zip(rows, values, strict=True)
     )
-    found, most = list(rows), 0.0
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Holm's correction: the k-th smallest of n values of p times n - k + 1, none below another.
+
+    >>> holm([0.01, math.nan, 0.04])
+    [0.02, nan, 0.04]
+    """
+    order = sorted((p, i) for i, p in enumerate(values) if math.isfinite(p))
+    adjusted, most = [math.nan] * len(values), 0.0
     for rank, (p, i) in enumerate(order):
-        most = max(most, min(1.0, (len(order) - rank) * p))
-        paired = found[i].paired
-        assert paired is not None
-        found[i] = replace(found[i], paired=replace(paired, adjusted=most))
-    return tuple(found)
+        most = adjusted[i] = max(most, min(1.0, (len(order) - rank) * p))
+    return adjusted
 
 
-def to_csv(comparison: Comparison) -> str:
-    """One line per strategy, every number in full; what is not known is empty."""
-    name, file = comparison.measure.name, io.StringIO()
-    targets = [time.target for time in comparison.rows[0].times]
-    head = ["strategy", "learning_rate", "seeds", "diverged"]
-    head += [f"final_{name}", f"final_{name}_sd", f"mean_{name}", f"mean_{name}_sd"]
-    head += ["difference", "difference_low", "difference_high", "p", "p_holm"]
-    for target in targets:
-        keys = ("reached", "median", "restricted_mean", "restricted_sd", "horizon", "p")
-        head += [f"time_to_{target:g}_{key}" for key in keys]
+def _csv(lines: Sequence[Sequence[object]]) -> str:
+    """Lines of a CSV file; numbers that are not known or infinite are empty."""
+    file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(head)
-    for row in comparison.rows:
-        paired = row.paired
-        cells: list[object] = [row.name, row.learning_rate, len(row.seeds), row.diverged]
-        cells += [row.final.mean, row.final.deviation, row.mean.mean, row.mean.deviation]
-        cells += (
-            [None] * 5
-            if paired is None
-            else [paired.difference, paired.low, paired.high, paired.p, paired.adjusted]
-        )
-        for time in row.times:
-            p = None if time.paired is None else time.paired.p
-            cells += [time.reached, time.median, time.restricted.mean, time.restricted.deviation]
-            cells += [time.horizon, p]
-        writer.writerow(["" if c is None or c != c or c == math.inf else c for c in cells])
+    for line in lines:
+        writer.writerow(["" if cell != cell or cell == math.inf else cell for cell in line])
     return file.getvalue()
 
 
-def to_latex(comparison: Comparison) -> str:
-    r"""A ``tabular`` for a paper, which needs the package ``booktabs``."""
-    measure, rows = comparison.measure, comparison.rows
-    targets = [time.target for time in rows[0].times]
-    heads = ["strategy", f"final {measure.name}", f"mean {measure.name}", "difference", "$p$"]
-    heads += [f"time to {measure.target(target)}" for target in targets]
-    lines = [
-        rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
-        r"\toprule",
-        " & ".join(map(_escaped, heads)) + r" \\",
-        r"\midrule",
-    ]
-    for row in rows:
-        cells = [_escaped(row.name), _tex(row.final, measure), _tex(row.mean, measure)]
-        cells += _tex_paired(row.paired, measure)
-        cells += [_tex_time(time) for time in row.times]
-        lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+def _tabular(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A LaTeX table with the rules of ``booktabs``: names to the left, numbers to the right."""
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
+            r"\toprule",
+            " & ".join(map(escaped, heads)) + r" \\",
+            r"\midrule",
+            *(" & ".join(cells) + r" \\" for cells in lines),
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
 
 
-def _tex(spread: Spread, measure: Measure) -> str:
-    scale, form = (100.0, ".1f") if measure.percent else (1.0, ".4g")
-    unit = r"\,\%" if measure.percent else ""
-    if math.isnan(spread.mean):
+def _tex(estimate: Estimate, measure: Measure) -> str:
+    if math.isnan(estimate.mean):
         return "--"
-    if math.isnan(spread.deviation):
-        return f"${scale * spread.mean:{form}}{unit}$"
-    return rf"${scale * spread.mean:{form}} \pm {scale * spread.deviation:{form}}{unit}$"
+    if not measure.percent:
+        return f"${format(estimate, '.4g').replace('±', PM)}$"
+    return rf"${format(estimate, '.1%').replace('±', PM).removesuffix('%')}\,\%$"
 
 
-def _tex_paired(paired: Paired | None, measure: Measure) -> list[str]:
-    if paired is None or math.isnan(paired.difference):
+def _tex_paired(paired: Paired, measure: Measure) -> list[str]:
+    if math.isnan(paired.difference):
         return ["--", "--"]
     scale, form = (100.0, "+.1f") if measure.percent else (1.0, "+.3g")
     least = f"${paired.adjusted:.2g}$" if paired.adjusted >= 0.001 else "$<0.001$"
@@ -258,7 +280,8 @@ def _tex_time(time: TimeTo) -> str:
     return f"${time.median:.4g}${seen}"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """``text`` as LaTeX prints it."""
     special = {c: f"\\{c}" for c in "&%#_{}"}
     special |= {
         "\\": r"\textbackslash{}",
@@ -267,3 +290,154 @@ def _escaped(text: str) -> str:
         "$": r"\$",
     }
     return text if text.startswith("$") else "".join(special.get(c, c) for c in text)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One strategy in one setting: its final score or its time to a target.
+
+    ``best`` marks the best mean of the setting; ``bold`` those not significantly worse than it, by a
+    paired t-test over seeds after Holm's correction.
+    """
+
+    score: Estimate
+    time: TimeTo | None
+    best: bool
+    bold: bool
+    p: float
+
+    def text(self, measure: Measure) -> str:
+        """The score, or the median time; ``> 400 (1/3)`` where fewer than half reached the target."""
+        if self.time is None:
+            return (
+                "-"
+                if math.isnan(self.score.mean)
+                else format(self.score, ".1%" if measure.percent else ".4g")
+            )
+        seen = self.time.reached, self.time.runs
+        share = "" if seen[0] == seen[1] else f" ({seen[0]}/{seen[1]})"
+        if not math.isfinite(self.time.median):
+            return f"> {self.time.horizon:.4g}{share}"
+        return f"{self.time.median:.4g}{share}"
+
+
+@dataclass(frozen=True)
+class SettingsTable:
+    """``entries[strategy][setting]``; ``None`` where a strategy did not run in a setting."""
+
+    measure: Measure
+    target: float | None
+    settings: tuple[str, ...]
+    entries: Mapping[str, tuple[Entry | None, ...]]
+
+    def to_markdown(self) -> str:
+        """A Markdown table."""
+        lines = [
+            f"| strategy | {' | '.join(self.settings)} |",
+            f"| --- |{' ---: |' * len(self.settings)}",
+            *(f"| {name} | {' | '.join(cells)} |" for name, cells in self._marked("**{}**")),
+        ]
+        return "\n".join([*lines, ""])
+
+    def to_latex(self) -> str:
+        """A ``tabular`` for a paper, which needs the package ``booktabs``."""
+        symbols = {"%": r"\,\%", "±": r"$\pm$", ">": "$>$"}
+        lines = [
+            [escaped(name), *("".join(symbols.get(c, c) for c in cell) for cell in cells)]
+            for name, cells in self._marked(r"\textbf{{{}}}")
+        ]
+        return _tabular(["strategy", *self.settings], lines)
+
+    def to_csv(self) -> str:
+        """A line per strategy and setting, every number in full; what is not known is empty."""
+        score = self.measure.name if self.target is None else f"time_to_{self.target:g}"
+        head = ["strategy", "setting", score, "standard_error", "reached", "runs", "horizon"]
+        lines: list[list[object]] = [[*head, "best", "not_significantly_worse", "p_holm"]]
+        for name, entries in self.entries.items():
+            for setting, entry in zip(self.settings, entries, strict=True):
+                if entry is None:
+                    continue
+                time = entry.time
+                shown = entry.score if time is None else time.restricted
+                cells: list[object] = [name, setting, shown.mean, shown.standard_error]
+                cells += ["", "", ""] if time is None else [time.reached, time.runs, time.horizon]
+                lines.append([*cells, int(entry.best), int(entry.bold), entry.p])
+        return _csv(lines)
+
+    def _marked(self, bold: str) -> Iterator[tuple[str, list[str]]]:
+        """Every strategy with its entries as text, those that are bold in the format ``bold``."""
+        for name, entries in self.entries.items():
+            texts = [("-" if entry is None else entry.text(self.measure)) for entry in entries]
+            yield (
+                name,
+                [
+                    bold.format(text) if entry is not None and entry.bold else text
+                    for entry, text in zip(entries, texts, strict=True)
+                ],
+            )
+
+
+def differing_problem(runs: Sequence[Run]) -> str | None:
+    """What the problems of runs differ in, in words; ``None`` where seeds can be paired."""
+    first = runs[0]
+    for run in runs[1:]:
+        for key in PROBLEM_KEYS:
+            value, other_value = first.experiment.get(key), run.experiment.get(key)
+            if first.experiment and run.experiment and value != other_value:
+                return (
+                    f"{key}: {_short(value)} in {first.name}, {_short(other_value)} in {run.name}"
+                )
+    return None
+
+
+def _short(value: object) -> str:
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def settings_table(runs: Sequence[Run], target: float | None = None) -> SettingsTable:
+    """Every strategy in every setting, each setting a run folder; seeds pair within a setting."""
+    names = [run.name for run in runs]
+    if len(set(names)) != len(names):
+        names = [str(run.path) for run in runs]
+    columns, measures = [], set()
+    for run in runs:
+        groups: dict[str, list[History]] = {}
+        for history in run.histories:
+            groups.setdefault(history.strategy, []).append(history)
+        measure, column = _column(groups, target)
+        measures.add(measure)
+        columns.append(column)
+    if len(measures) > 1:
+        judged = " and ".join(sorted(measure.name for measure in measures))
+        raise InvalidInput(f"settings that are judged by {judged} cannot share a table")
+    strategies = list(dict.fromkeys(name for column in columns for name in column))
+    entries = {name: tuple(column.get(name) for column in columns) for name in strategies}
+    return SettingsTable(measures.pop(), target, tuple(names), entries)
+
+
+def _column(
+    groups: Mapping[str, Sequence[History]], target: float | None
+) -> tuple[Measure, dict[str, Entry]]:
+    targets = [] if target is None else [target]
+    first = compare(dict(groups), targets)
+    sign = -1.0 if first.measure.higher_is_better and target is None else 1.0
+
+    def rank(row: Row) -> float:
+        score = row.final.mean if target is None else row.times[0].restricted.mean
+        return math.inf if math.isnan(score) else sign * float(score)
+
+    best = min(first.rows, key=rank).name
+    rows = compare(dict(groups), targets, best).rows
+    tests = [row.paired if target is None else row.times[0].paired for row in rows]
+    adjusted = holm([math.nan if test is None else test.p for test in tests])
+    return first.measure, {
+        row.name: Entry(
+            row.final,
+            None if target is None else row.times[0],
+            best=row.name == best,
+            bold=row.name == best or p >= LEVEL,
+            p=p,
+        )
+        for row, p in zip(rows, adjusted, strict=True)
+    }

@@ -1,13 +1,13 @@
-"""From the histories of a run to figures: a mean and a band over seeds for every strategy."""
+"""From the histories of a run to figures: a mean and a standard error over seeds for every strategy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from sojourn.figure import Figure, Series, View
-from sojourn.history import History
-from sojourn.measure import ACCURACY, LOSS, Measure
+from sojourn.figures.figure import Figure, Series, View, Weight
 from sojourn.report.outcomes import by_strategy, final, final_text, finished
+from sojourn.runs.history import History
+from sojourn.runs.measure import ACCURACY, LOSS, Measure
 from sojourn.types import FloatArray
 
 POINTS = 160
@@ -26,15 +26,25 @@ def learning_figure(
     caption: str = "",
     horizon: float | None = None,
     points: int = POINTS,
+    strong: Sequence[str] = (),
 ) -> Figure:
     """What runs are judged by, and what else was measured, against rounds and time.
 
     The view against ``axis`` comes first; ``label`` names curves, which have about so many ``points``
-    at most. Runs that were given a ``horizon`` in time are drawn up to it.
+    at most. Runs that were given a ``horizon`` in time are drawn up to it. Where ``strong``
+    strategies are named, the others are thin and grey, and only the first has a band.
     """
     axes = [axis, *(other for other in ("rounds", "time") if other != axis)]
     views = tuple(
-        learning_view(histories, measure, axis=along, label=label, horizon=horizon, points=points)
+        learning_view(
+            histories,
+            measure,
+            axis=along,
+            label=label,
+            horizon=horizon,
+            points=points,
+            strong=strong,
+        )
         for measure in measures_of(histories)
         for along in axes
     )
@@ -58,30 +68,6 @@ def _has(history: History, measure: Measure) -> bool:
     return measure in (ACCURACY, LOSS) or measure.name in history.metrics
 
 
-def mean_and_deviation(
-    runs: Sequence[History],
-    column: str,
-    *,
-    axis: str,
-    horizon: float | None = None,
-    log: bool = False,
-    points: int = POINTS,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Grid, mean and standard deviation over runs of ``column`` along ``rounds`` or ``time``.
-
-    The grid has the places at which runs were evaluated, or some of them where they are many. Between
-    evaluations a run is interpolated linearly, and after its last one it is held, up to the
-    ``horizon`` or the end of the longest: so the last point is the mean of the ends. With ``log`` the
-    deviation is that of the logarithms.
-    """
-    grid, values = on_one_grid(runs, column, axis=axis, horizon=horizon, points=points)
-    if not grid.size:
-        return grid, grid, grid
-    spread = np.log(np.maximum(values, np.finfo(np.float64).tiny)) if log else values
-    deviation = spread.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(grid.size)
-    return grid, values.mean(axis=0), deviation
-
-
 def on_one_grid(
     runs: Sequence[History],
     column: str,
@@ -90,20 +76,33 @@ def on_one_grid(
     horizon: float | None = None,
     points: int = POINTS,
 ) -> tuple[FloatArray, FloatArray]:
-    """A grid that runs have in common, and ``column`` of every run there; see `mean_and_deviation`."""
+    """A grid that runs have in common along ``rounds`` or ``time``, and ``column`` of every run there.
+
+    The grid has the places at which runs were evaluated, or some of them where they are many. Between
+    evaluations a run is interpolated linearly, and after its last one it is held, up to the
+    ``horizon`` or the end of the longest: so the last point is the mean of the ends.
+    """
     along = "round" if axis == "rounds" else "time"
-    kept = [(getattr(run, along), run.values(column)) for run in runs if run.rows]
-    if not kept:
+    curves = [(getattr(run, along), run.values(column)) for run in runs if run.rows]
+    if not curves:
         return np.empty(0), np.empty((0, 0))
-    end = max(float(x[-1]) for x, _ in kept)
+    end = max(float(x[-1]) for x, _ in curves)
     if horizon is not None and axis == "time":
         end = max(end, horizon)
-    start = max(float(x[0]) for x, _ in kept)
-    grid = np.unique(np.concatenate([[start, end], *(x for x, _ in kept)]).astype(np.float64))
+    start = max(float(x[0]) for x, _ in curves)
+    grid = np.unique(np.concatenate([[start, end], *(x for x, _ in curves)]).astype(np.float64))
     grid = grid[grid >= start]
     if grid.size > points:
         grid = grid[np.unique(np.linspace(0, grid.size - 1, points).round().astype(int))]
-    return grid, np.stack([np.interp(grid, x, y) for x, y in kept])
+    return grid, np.stack([np.interp(grid, x, y) for x, y in curves])
+
+
+def mean_and_error(values: FloatArray, *, log: bool = False) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard error over runs (the rows); with ``log`` the error is that of the logarithms."""
+    spread = np.log(np.maximum(values, np.finfo(np.float64).tiny)) if log else values
+    number = len(values)
+    error = spread.std(axis=0, ddof=1) / np.sqrt(number) if number > 1 else np.zeros_like(values[0])
+    return values.mean(axis=0), error
 
 
 def learning_view(
@@ -114,6 +113,7 @@ def learning_view(
     label: Label = str,
     horizon: float | None = None,
     points: int = POINTS,
+    strong: Collection[str] = (),
 ) -> View:
     """One measure against ``rounds`` or ``time``; losses on a logarithmic scale where they can be."""
     log = measure == LOSS and all(bool((run.test_loss > 0).all()) for run in histories)
@@ -122,13 +122,16 @@ def learning_view(
         shown = [run for run in finished(runs) if _has(run, measure)] or [
             run for run in runs if _has(run, measure)
         ]
-        grid, mean, deviation = mean_and_deviation(
-            shown, measure.name, axis=axis, horizon=horizon, log=log, points=points
-        )
-        low, high = mean - deviation, mean + deviation
+        grid, values = on_one_grid(shown, measure.name, axis=axis, horizon=horizon, points=points)
+        mean, error = mean_and_error(values, log=log) if grid.size else (grid, grid)
+        low, high = mean - error, mean + error
         if log:
-            low, high = mean * np.exp(-deviation), mean * np.exp(deviation)
-        banded = len(shown) > 1
+            low, high = mean * np.exp(-error), mean * np.exp(error)
+        pick = bool(strong) and strategy == next(iter(strong))
+        weight: Weight = (
+            "pick" if pick else "strong" if not strong or strategy in strong else "thin"
+        )
+        banded = len(shown) > 1 and (pick or not strong)
         series.append(
             Series(
                 strategy,
@@ -137,8 +140,11 @@ def learning_view(
                 low=low if banded else None,
                 high=high if banded else None,
                 label=label(strategy),
+                weight=weight,
             )
         )
+    # Strong curves are drawn over the others, and the pick over all.
+    series.sort(key=lambda curve: (curve.is_strong, curve.weight == "pick"))
     real = any(history.clock == "real" for history in histories)
     time = "time (seconds)" if real else "time (virtual units)"
     return View(
@@ -162,8 +168,5 @@ def _in_words(histories: Sequence[History], label: Label) -> str:
         text = f"{label(strategy)} {final_text(runs, measure)} after {rounds:,.0f} rounds"
         ends.append((sign * mean if np.isfinite(mean) else np.inf, text))
     ends.sort(key=lambda pair: pair[0])
-    return (
-        f"{measure.label.capitalize()} at the end, best first: "
-        + "; ".join(text for _, text in ends)
-        + "."
-    )
+    texts = "; ".join(text for _, text in ends)
+    return f"{measure.label.capitalize()} at the end, best first: {texts}."

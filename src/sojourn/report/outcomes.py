@@ -1,4 +1,4 @@
-"""What a strategy's runs came to: the one place from which a page takes its numbers, and their texts.
+"""What a strategy's runs came to: the one place from which pages take numbers, and how they are written.
 
 Runs that diverged have no end: they are left out of means, and counted.
 """
@@ -6,9 +6,10 @@ Runs that diverged have no end: they are left out of means, and counted.
 import math
 from collections.abc import Mapping, Sequence
 
-from sojourn.estimate import Estimate
-from sojourn.history import History
-from sojourn.measure import Measure
+from sojourn._support.estimate import Estimate
+from sojourn._support.numbers import UNKNOWN
+from sojourn.runs.history import History
+from sojourn.runs.measure import Measure
 
 Runs = Mapping[str, Sequence[History]]
 """The runs of every strategy, in the order in which strategies first appear."""
@@ -36,15 +37,26 @@ def final(runs: Sequence[History], measure: Measure) -> Estimate:
 def final_text(runs: Sequence[History], measure: Measure) -> str:
     """The same as people read it: ``75.1 ± 0.5%``."""
     estimate = final(runs, measure)
+    if not math.isfinite(estimate.mean) and runs and not finished(runs):
+        return "diverged"
+    return _text(estimate, measure)
+
+
+def mean_text(values: Sequence[float], measure: Measure) -> str:
+    """The mean of values of ``measure`` with its standard error, as people read it."""
+    return _text(Estimate.from_samples(values), measure)
+
+
+def _text(estimate: Estimate, measure: Measure) -> str:
     if not math.isfinite(estimate.mean):
-        return "diverged" if runs and not finished(runs) else "–"
+        return UNKNOWN
     return f"{estimate:.1%}" if measure.percent else f"{estimate:.3g}"
 
 
 def times_to(runs: Sequence[History], target: float) -> list[float]:
     """When each run came to ``target``; infinite if it did not."""
-    found = [run.time_to(target) for run in runs]
-    return [time if math.isfinite(time) else math.inf for time in found]
+    times = [run.time_to(target) for run in runs]
+    return [time if math.isfinite(time) else math.inf for time in times]
 
 
 def reached(runs: Sequence[History], target: float) -> int:
@@ -53,21 +65,22 @@ def reached(runs: Sequence[History], target: float) -> int:
 
 
 def time_text(runs: Sequence[History], target: float) -> str:
-    """When ``target`` was reached, if all runs did; a mean over the lucky ones alone would flatter."""
-    times = times_to(runs, target)
+    """When ``target`` was reached, if by all runs; a mean over the fast ones alone would flatter."""
     number = reached(runs, target)
     if not number:
         return "not reached"
-    if number < len(times):
-        return f"{number} of {len(times)} seeds reached it"
-    estimate = Estimate.from_samples(times)
-    return f"{estimate:,.0f}" if estimate.mean >= 100 else f"{estimate:.1f}"
+    if number < len(runs):
+        return f"{number} of {len(runs)} seeds reached it"
+    return f"{Estimate.from_samples(times_to(runs, target)):.3g}"
 
 
-def words(names: Sequence[str]) -> str:
-    """A list as a sentence has it.
-
-    >>> words(["plan", "uniform", "balanced"])
-    'plan, uniform and balanced'
-    """
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+def seen_staleness(run: History) -> float:
+    """Mean staleness over all tasks of a run, from the means between its evaluations."""
+    weights = [int(step) for step in run.gradients[1:] - run.gradients[:-1]]
+    pairs = [
+        (weight, value)
+        for weight, value in zip(weights, run.staleness[1:].tolist(), strict=True)
+        if weight and math.isfinite(value)
+    ]
+    total = sum(weight for weight, _ in pairs)
+    return sum(weight * value for weight, value in pairs) / total if total else math.nan

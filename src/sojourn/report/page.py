@@ -1,41 +1,101 @@
 """The page: one self-contained HTML file, and its figures as files beside it."""
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-from sojourn.figure import Figure
-from sojourn.files import replacing
-from sojourn.palette import DASHES, FAINT, Ink, inks
-from sojourn.provenance import provenance
-from sojourn.report.plotly_figure import HEIGHT, plotly_views
-from sojourn.report.sections import Drawing, Overview, Section, provenance_rows
-from sojourn.timeline import DARK_RULES, LIGHT_RULES, SHAPES
+from sojourn._support.estimate import Estimate
+from sojourn._support.files import replacing
+from sojourn._support.numbers import PLUS_MINUS, number
+from sojourn._support.provenance import provenance
+from sojourn.figures.figure import Figure, Series, Table
+from sojourn.figures.palette import DASHES, Ink
+from sojourn.figures.plotly_figure import plotly_views
+from sojourn.figures.svg import DARK_RULES, LIGHT_RULES, SHAPES
+from sojourn.figures.timeline import Timeline, timelines_svg
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture that is ready: SVG whose colours the page's style decides, and as a file."""
+
+    name: str
+    title: str
+    alt: str
+    svg: str
+    file: str
+    caption: str = ""
+
+    @classmethod
+    def of_timelines(
+        cls, name: str, title: str, timelines: Mapping[str, Timeline], most_rows: int
+    ) -> "Drawing":
+        """Timelines over one time axis; on the page each has at most about ``most_rows`` rows."""
+        panels = list(timelines.items())
+        return cls(
+            name=name,
+            title=title,
+            alt=". ".join(f"{run}: {timeline.in_words()}" for run, timeline in panels),
+            svg=timelines_svg(panels, styled=False, stacked=True, most_rows=most_rows),
+            file=timelines_svg(panels, stacked=True),
+        )
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page, below its title: words, drawings, figures, tables.
+
+    ``finding`` is what the part says, before anything else. An ``opening`` part stands at the top
+    without a title of its own, drawings beside figures; a ``folded`` one is closed until it is
+    opened or printed.
+    """
+
+    anchor: str
+    title: str
+    kicker: str = ""
+    finding: str = ""
+    lead: str = ""
+    notes: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    drawings: tuple[Drawing, ...] = ()
+    tables: tuple[Table, ...] = ()
+    opening: bool = False
+    folded: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A page about results: sections in the order given, and where they come from.
+    """A page about results: title, reason and next command, then sections in the order given.
 
-    ``origins`` tells the provenance of every part by its name; that of the page itself is added.
+    ``origins`` has the provenance of every part by its name; that of the page itself is added. A
+    subclass may show more with a ``template`` of its own that extends ``report.html``.
     """
 
     title: str
     sections: tuple[Section, ...]
-    overview: Overview | None = None
-    origins: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    because: str = ""
+    command: str = ""
+    origins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    template: ClassVar[str] = "report.html"
+    loader: ClassVar[BaseLoader | None] = None
 
     @property
     def figures(self) -> list[Figure]:
         """All figures, in order."""
         return [figure for section in self.sections for figure in section.figures]
+
+    @property
+    def stills(self) -> list[Figure]:
+        """The figures that are also written as files; a report may leave out views that repeat others."""
+        return self.figures
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -46,17 +106,14 @@ class Report:
         """The page as one text that needs no other file."""
         origins = {"This page": provenance(), **self.origins}
         return (
-            _environment()
-            .get_template("report.html")
+            _environment(self.loader)
+            .get_template(self.template)
             .render(
-                title=self.title,
-                overview=self.overview,
-                sections=self.sections,
-                height=HEIGHT,
+                report=self,
                 plotly=_plotly_script(),
                 timeline_rules={"shapes": SHAPES, "light": LIGHT_RULES, "dark": DARK_RULES},
                 figures=_script_json({f.name: plotly_views(f) for f in self.figures}),
-                origins=[(name, provenance_rows(values)) for name, values in origins.items()],
+                origins=[(name, _provenance_rows(values)) for name, values in origins.items()],
             )
         )
 
@@ -70,7 +127,7 @@ class Report:
     ) -> Path:
         """Write the page ``out``; with ``stills`` every figure as PNG and SVG files beside it.
 
-        ``jobs`` processes draw the stills when there are many; ``say`` is told before they begin.
+        ``jobs`` processes draw the stills when there are many; ``say`` is called before they begin.
         The stills go to a folder named after the page: ``report.html`` has ``report-figures/``.
         """
         target = Path(out)
@@ -78,12 +135,12 @@ class Report:
         with replacing(target) as temporary:
             temporary.write_text(html, encoding="utf-8")
         if stills:
-            from sojourn.report.matplotlib_figure import save_all
+            from sojourn.figures.matplotlib_figure import save_all
 
-            count = sum(len(figure.views) for figure in self.figures)
+            count = sum(len(figure.views) for figure in self.stills)
             say(f"drawing {count} picture{'' if count == 1 else 's'}, as PNG and as SVG ...")
             folder = target.with_name(f"{target.stem}-figures")
-            save_all(self.figures, folder, jobs=jobs)
+            save_all(self.stills, folder, jobs=jobs)
             for drawing in self.drawings:
                 with replacing(folder / f"{drawing.name}.svg") as temporary:
                     temporary.write_text(drawing.file, encoding="utf-8")
@@ -94,24 +151,59 @@ class Report:
         return f"Report({self.title!r}, {parts}, {len(self.figures)} figures)"
 
 
+def dot_cells(estimates: Sequence[Estimate], texts: Sequence[str]) -> list[str]:
+    """Cells of a column: its text, and on a scale common to all a dot with its standard error."""
+    known = [e for e in estimates if math.isfinite(e.mean)]
+    errors = [0.0 if math.isnan(e.standard_error) else float(e.standard_error) for e in known]
+    low = min((e.mean - error for e, error in zip(known, errors, strict=True)), default=0.0)
+    high = max((e.mean + error for e, error in zip(known, errors, strict=True)), default=1.0)
+    if len(known) < 2 or high <= low:
+        return list(texts)
+    cells: list[str] = []
+    for estimate, text in zip(estimates, texts, strict=True):
+        if not math.isfinite(estimate.mean):
+            cells.append(text)
+            continue
+        error = 0.0 if math.isnan(estimate.standard_error) else float(estimate.standard_error)
+        left, at, right = (
+            4.0 + 92.0 * (value - low) / (high - low)
+            for value in (estimate.mean - error, estimate.mean, estimate.mean + error)
+        )
+        drawn = Markup(
+            '<svg class="dot" viewBox="0 0 100 12" width="100" height="12" aria-hidden="true">'
+            '<path d="M4 6h92"/><path class="e" d="M{:.1f} 6H{:.1f}"/>'
+            '<circle cx="{:.1f}" cy="6" r="3.2"/></svg>'
+        ).format(left, right, at)
+        cells.append(Markup('<span class="v">{}</span>{}').format(joined(text), drawn))
+    return cells
+
+
+def joined(text: str) -> Markup:
+    """Text in which no line breaks inside "a ± b"."""
+    return Markup(str(escape(text)).replace(PLUS_MINUS, PLUS_MINUS.replace(" ", "&nbsp;")))
+
+
+def _cell(text: str) -> Markup:
+    return text if isinstance(text, Markup) else joined(text)
+
+
 def _plotly_script() -> Markup:
     """Plotly's basic bundle (lines, points, bars), which is a quarter of the whole library."""
     text = files("sojourn.report").joinpath("templates/plotly-basic.min.js").read_text("utf-8")
     return Markup(text.replace("</script", "<\\/script"))
 
 
-def _environment() -> Environment:
+def _environment(loader: BaseLoader | None) -> Environment:
+    templates = PackageLoader("sojourn.report")
     environment = Environment(
-        loader=PackageLoader("sojourn.report"),
+        loader=templates if loader is None else ChoiceLoader([loader, templates]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["slug"] = slug
-    environment.globals["switches"] = switches
-    environment.globals["chips"] = chips
-    environment.globals["ends"] = ends
+    environment.filters |= {"slug": slug, "joined": joined, "cell": _cell}
+    environment.globals |= {"switches": switches, "chips": chips, "ends": ends}
     return environment
 
 
@@ -135,17 +227,22 @@ def switches(section: Section) -> dict[str, list[str]]:
     return {kind: values for kind, values in found.items() if len(values) > 1}
 
 
+MOST_CHIPS = 12
+
+
 def chips(section: Section) -> list[dict[str, str]]:
-    """A button per series name in a section's figures, in the colour it is drawn in there."""
+    """A button per series of a section's figures, in its colour, where curves have no end labels.
+
+    None where there are too many to be found by their colours.
+    """
     found: dict[str, dict[str, str]] = {}
     for figure in section.figures:
         for view in figure.views:
-            if len(view.series) > 1:
-                ink = inks((series.name for series in view.series), figure.palette)
-                for series in view.series:
-                    chip = {"name": series.name, "label": series.label, **_sample(ink[series.name])}
-                    found.setdefault(series.name, chip)
-    return list(found.values())
+            ink = view.inks(figure.palette)
+            labelled = section.opening and any(s.kind in ("line", "track") for s in view.series)
+            for series in view.series if len(view.series) > 1 and not labelled else ():
+                found.setdefault(series.name, _chip(series, ink[series.name]))
+    return list(found.values()) if len(found) <= MOST_CHIPS else []
 
 
 _SHAPES = {
@@ -160,10 +257,15 @@ _SHAPES = {
 }
 
 
-def _sample(ink: Ink) -> dict[str, str]:
-    """Colour, dash and marker of a series, for the little picture on its chip."""
-    dash = " ".join(f"{length:g}" for length in DASHES[ink.dash])
-    return {"light": ink.light, "dark": ink.dark, "dash": dash, "marker": _SHAPES[ink.marker]}
+def _chip(series: Series, ink: Ink) -> dict[str, str]:
+    return {
+        "name": series.name,
+        "label": series.label,
+        "light": ink.light,
+        "dark": ink.dark,
+        "dash": " ".join(f"{length:g}" for length in DASHES[ink.dash]),
+        "marker": _SHAPES[ink.marker],
+    }
 
 
 def ends(figure: Figure) -> list[tuple[str, str]]:
@@ -171,19 +273,27 @@ def ends(figure: Figure) -> list[tuple[str, str]]:
     view = figure.views[0]
     rows = []
     for series in view.series:
-        if series.name == FAINT:
-            continue
         curve = series.kind in ("line", "track")
-        for k in [len(series.y) - 1] if curve else range(len(series.y)):
-            if k < 0:
-                continue
+        places = range(len(series.y)) if not curve else [len(series.y) - 1] * bool(len(series.y))
+        for k in places if series.weight != "background" else ():
             value = float(series.y[k])
             where = view.categories[round(float(series.x[k]))] if view.categories else ""
             name = f"{series.label}, {where}" if where else series.label
-            rows.append((name, f"{value:.1%}" if view.percent else f"{value:.3g}"))
+            rows.append((name, f"{value:.1%}" if view.percent else number(value)))
     return rows
 
 
-def _script_json(values: Any) -> Markup:
+def _provenance_rows(values: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Provenance flattened to name and text; what is empty is left out."""
+    rows = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{name} {text}" for name, text in value.items())
+        if value not in ("", None):
+            rows.append((key, str(value)))
+    return rows
+
+
+def _script_json(values: object) -> Markup:
     text = json.dumps(values, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))

@@ -1,189 +1,122 @@
-"""A tuning, shown: its answer, the strategies that fresh seeds confirmed, and the race before."""
+"""How a tuning came to its answer: successive halving, what factors are worth, other conditions."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
-from typing import Any
+from typing import TypedDict
 
-from sojourn.comparison import told_apart
-from sojourn.errors import InvalidFile
-from sojourn.estimate import Estimate
-from sojourn.figure import Figure, Series, Table, View
-from sojourn.palette import FAINT
-from sojourn.report.outcomes import by_strategy, final_text, time_text
-from sojourn.report.verdict import Tile, Verdict
-from sojourn.runfolder import Run
+from sojourn._support.numbers import number
+from sojourn.figures.figure import Figure, Series, Table, View
+from sojourn.report.page import Section
+from sojourn.report.verdict import Rung, Tuning, checked_tuning
+from sojourn.runs.factors import Effect, effects_on, levels_of, main_effects
+from sojourn.runs.folder import Run
 
 Candidate = tuple[str, float]
 """A strategy at a learning rate."""
-SCORES = {"final loss": "loss, averaged near the end"}
-"""Criteria whose score is not the number of the same name in other tables."""
+Tracks = Mapping[Candidate, list[tuple[float, float]]]
+"""Fraction of the run and score at every rung that each candidate ran."""
 
 
-def tuned_verdict(run: Run) -> Verdict:
-    """The answer of a tuning: its own sentence first."""
-    tuning = _checked(run)
-    runs = by_strategy(run.histories)
-    pick, measure = str(tuning["pick"]), run.histories[0].measure
-    own = runs.get(pick, [])
-    score = Estimate.from_table(tuning["confirmed"][0]["score"])
-    seeds = len({history.seed for history in run.histories})
-    target = next(
-        (t for t in reversed(run.targets) if own and "seeds" not in time_text(own, t)), None
-    )
-    second = (
-        Tile(_score(score), f"{tuning['criterion']}, {pick}")
-        if target is None
-        else Tile(time_text(own, target), f"time to {measure.target(target)}, {pick}")
-    )
-    return Verdict(
-        f"Use {pick} at learning rate {tuning['learning_rate']:g}",
-        str(tuning["sentence"]),
-        (
-            Tile(pick, f"at learning rate {tuning['learning_rate']:g}"),
-            second,
-            Tile(final_text(own, measure), f"final {measure.label}, {pick}"),
-            Tile(str(seeds), f"fresh seeds, after a race of {_entered(tuning)} candidates"),
-        ),
+class Condition(TypedDict):
+    """Scores of strategies under one condition; ``None`` if a run diverged."""
+
+    condition: str
+    scores: dict[str, float | None]
+
+
+def halving_section(run: Run, index: int) -> Section:
+    """The successive halving behind a tuning's answer: what was tried, what it cost."""
+    tuning = checked_tuning(run)
+    seconds = f" in {tuning['seconds']:,.0f} s" if "seconds" in tuning else ""
+    return Section(
+        anchor=f"race-{index}",
+        title="How the strategy was chosen",
+        kicker=run.name,
+        lead="Successive halving: every strategy began at every learning rate, and the best by "
+        "held-out data went on to the next rung. The test set was used only afterwards, with fresh "
+        f"seeds. Pilots and confirmation took {tuning['gradients']:,} gradients{seconds}.",
+        figures=(race_figure(f"race-{index}", tuning["race"], tuning["criterion"]),),
+        tables=(_rungs_table(tuning), _tried_table(tuning)),
+        folded=True,
     )
 
 
-def confirmed_table(run: Run) -> Table:
-    """The finalists and baselines on fresh seeds, and whether they can be told from the pick."""
-    tuning = _checked(run)
-    runs = by_strategy(run.histories)
-    measure = run.histories[0].measure
-    rows = []
-    best = _scores(tuning["confirmed"][0])
-    for entry in tuning["confirmed"]:
-        own = runs.get(str(entry["name"]), [])
-        rows.append(
-            (
-                str(entry["name"]),
-                f"{entry['learning_rate']:g}",
-                _score(Estimate.from_table(entry["score"])),
-                final_text(own, measure) if own else "–",
-                _against(entry, tuning, best),
-            )
-        )
-    return Table(
-        (
-            "strategy",
-            "learning rate",
-            f"score: {SCORES.get(tuning['criterion'], tuning['criterion'])}",
-            f"final {measure.label}",
-            "against the pick, seed by seed",
-        ),
-        tuple(rows),
-        title="Confirmed on fresh seeds",
-        note="A smaller score is better. ± is one standard error over seeds. Every strategy has the "
-        "learning rate that was best for it.",
-    )
-
-
-def race_figure(name: str, tuning: Mapping[str, Any]) -> Figure:
+def race_figure(name: str, race: Sequence[Rung], criterion: str) -> Figure:
     """Scores against the fraction of the horizon: those that ran to the end named, the rest grey."""
-    tracks = _tracks(tuning)
-    rungs = [float(rung["fraction"]) for rung in tuning["race"]]
+    tracks = _tracks(race)
+    rungs = [float(rung["fraction"]) for rung in race]
     finalists = [candidate for candidate, points in tracks.items() if points[-1][0] == rungs[-1]]
     finalists.sort(key=lambda candidate: tracks[candidate][-1][1])
-    x, y = [], []
+    x: list[float] = []
+    y: list[float] = []
     for candidate, points in tracks.items():
         if candidate not in finalists:
             x += [rungs.index(fraction) for fraction, _ in points] + [math.nan]
             y += [score for _, score in points] + [math.nan]
-    series = [Series(FAINT, x, y, kind="track", label="dropped on the way")] if x else []
+    series = []
+    if x:
+        series.append(Series("stopped early", x, y, kind="track", weight="background"))
     for strategy, rate in finalists:
-        label = f"{strategy}, {rate:g}"
         fractions, scores = zip(*tracks[strategy, rate], strict=True)
         places = [rungs.index(fraction) for fraction in fractions]
-        series.append(Series(label, places, scores, kind="track", label=label))
-    best = f"{finalists[0][0]} at learning rate {finalists[0][1]:g}" if finalists else "nobody"
+        series.append(Series(f"{strategy}, {rate:g}", places, scores, kind="track"))
+    best = (
+        f"{finalists[0][0]} at learning rate {finalists[0][1]:g}" if finalists else "no candidate"
+    )
     alt = (
         f"{len(tracks)} candidates began, {len(finalists)} ran to the end; the best score there "
         f"has {best}."
     )
     view = View(
         "part of the run",
-        f"{tuning['criterion']} on held-out data",
+        f"{criterion} on held-out data",
         tuple(series),
         categories=tuple(_part(rung) for rung in rungs),
         log_y=all(value > 0 for s in series for value in s.y if math.isfinite(value)),
     )
-    caption = "Each line is a strategy at a learning rate; at every rung only the best go on."
-    return Figure(name, "Who went on", alt, (view,), caption, wide=True)
+    caption = "Each line is a strategy at a learning rate; after every rung only the best go on."
+    return Figure(name, "Successive halving", alt, (view,), caption, wide=True)
 
 
-def rungs_table(tuning: Mapping[str, Any]) -> Table:
-    """What every rung of the race cost, and how many were left."""
+def _rungs_table(tuning: Tuning) -> Table:
+    """What every rung cost, and how many were left."""
     rows = []
-    for rung, after in pairwise([*tuning["race"], None]):
-        going_on = "–" if after is None else str(len(after["candidates"]) + after["diverged"])
-        rows.append(
-            (
-                _part(float(rung["fraction"])),
-                str(len(rung["candidates"]) + rung["diverged"]),
-                str(rung["diverged"]),
-                going_on,
-                f"{rung['gradients']:,}",
-            )
-        )
-    total = (("together", str(_entered(tuning)), "", "", f"{tuning['gradients']:,}"),)
+    race = tuning["race"]
+    entered = [str(len(rung["candidates"]) + rung["diverged"]) for rung in race]
+    for rung, began, went_on in zip(race, entered, [*entered[1:], "–"], strict=True):
+        part, diverged = _part(float(rung["fraction"])), str(rung["diverged"])
+        rows.append((part, began, diverged, went_on, f"{rung['gradients']:,}"))
+    rows.append(("whole", entered[0], "", "", f"{tuning['gradients']:,}"))
     columns = ("part of the run", "candidates", "diverged", "went on", "gradients")
-    return Table(columns, (*rows, *total), title="What the race cost")
+    return Table(columns, tuple(rows), title="Cost of every rung")
 
 
-def tried_table(tuning: Mapping[str, Any]) -> Table:
+def _tried_table(tuning: Tuning) -> Table:
     """The learning rates that were tried of every strategy, the best, and how far it went."""
-    tracks = _tracks(tuning)
+    tracks = _tracks(tuning["race"])
     rows = []
     for strategy in dict.fromkeys(name for name, _ in tracks):
         rates = sorted(rate for name, rate in tracks if name == strategy)
         furthest = max(tracks[strategy, rate][-1][0] for rate in rates)
-        there = [rate for rate in rates if tracks[strategy, rate][-1][0] == furthest]
-        best = min(there, key=lambda rate: tracks[strategy, rate][-1][1])
-        rows.append(
-            (
-                furthest,
-                tracks[strategy, best][-1][1],
-                (
-                    strategy,
-                    f"{rates[0]:g} to {rates[-1]:g}" if len(rates) > 1 else f"{rates[0]:g}",
-                    str(len(rates)),
-                    f"{best:g}",
-                    _part(furthest),
-                    f"{tracks[strategy, best][-1][1]:.3g}",
-                ),
-            )
-        )
-    rows.sort(key=lambda row: (-row[0], row[1]))
-    columns = (
-        "strategy",
-        "learning rates that did not diverge",
-        "how many",
-        "best",
-        "ran",
-        "score there",
+        last = {rate: tracks[strategy, rate][-1] for rate in rates}
+        best = min((rate for rate in rates if last[rate][0] == furthest), key=lambda r: last[r][1])
+        score = last[best][1]
+        span = f"{rates[0]:g} to {rates[-1]:g}" if len(rates) > 1 else f"{rates[0]:g}"
+        row = (strategy, span, str(len(rates)), f"{best:g}", _part(furthest), number(score))
+        rows.append((-furthest, score, row))
+    columns = ("strategy", "learning rates", "how many", "best", "part of the run", "score there")
+    return Table(
+        columns,
+        tuple(row for *_, row in sorted(rows)),
+        title="What was tried",
+        note="Learning rates that diverged are left out.",
     )
-    return Table(columns, tuple(row for *_, row in rows), title="What was tried")
 
 
-def _checked(run: Run) -> Mapping[str, Any]:
-    missing = {"sentence", "pick", "learning_rate", "criterion", "confirmed", "race", "gradients"}
-    missing -= set(run.tuning)
-    if missing or not run.tuning["confirmed"] or not run.tuning["race"]:
-        raise InvalidFile(
-            f"{run.name}: the answer of the tuning lacks {', '.join(sorted(missing)) or 'rows'}. "
-            "Run 'sojourn tune' again on the folder: what is done is kept."
-        )
-    return run.tuning
-
-
-def _tracks(tuning: Mapping[str, Any]) -> dict[Candidate, list[tuple[float, float]]]:
-    """Fraction and score at every rung that each candidate ran."""
+def _tracks(race: Sequence[Rung]) -> Tracks:
     tracks: dict[Candidate, list[tuple[float, float]]] = {}
-    for rung in tuning["race"]:
+    for rung in race:
         for entry in rung["candidates"]:
             key = str(entry["name"]), float(entry["learning_rate"])
             tracks.setdefault(key, []).append((float(rung["fraction"]), float(entry["score"])))
@@ -199,28 +132,106 @@ def _part(fraction: float) -> str:
     return "all" if fraction >= 1.0 else str(Fraction(fraction).limit_denominator(100))
 
 
-def _entered(tuning: Mapping[str, Any]) -> int:
-    first = tuning["race"][0]
-    return len(first["candidates"]) + int(first["diverged"])
+def factors_section(run: Run, index: int) -> Section | None:
+    """The main effects of a factorial experiment; ``None`` if a run is none.
+
+    It is one if its strategies differ in their levels, and several pairs in one factor alone.
+
+    Of a tuning these are the effects on the scores of the first rung, by which other
+    combinations were chosen.
+    """
+    if run.tuning:
+        effects, about = _effects_of_pilots(checked_tuning(run)), "score of the first rung"
+    else:
+        entries = run.summary.get("strategies", [])
+        if not all("rule" in entry for entry in entries):  # made by hand, or by another program
+            return None
+        levels = {str(entry["name"]): levels_of(entry) for entry in entries}
+        different = {tuple(by_factor.values()) for by_factor in levels.values()}
+        strategies = {history.strategy for history in run.histories}
+        if not strategies or strategies - set(levels) or len(different) < len(levels):
+            return None
+        effects = main_effects(run.histories, levels)
+        about = f"final {run.histories[0].measure.name}"
+    if max((effect.pairs for effect in effects), default=0) < 2:
+        return None
+    significant = [effect for effect in effects if effect.significant]
+    lead = (
+        "Strategies that differ in one factor alone are compared with the same seeds. "
+        + ("A ratio below 1 is better. " if effects[0].ratio else "")
+        + (
+            f"Intervals hold for all effects together (95 %, {effects[0].seeds} seeds)."
+            if effects[0].seeds > 1
+            else "One seed has no intervals."
+        )
+    )
+    return Section(
+        anchor=f"factors-{index}",
+        title="What each factor is worth",
+        kicker=run.name,
+        finding="; ".join(f"{e.level} instead of {e.reference}: {_value(e)}" for e in significant),
+        lead=lead,
+        tables=(_effects_table(effects, about),),
+        folded=True,
+    )
 
 
-def _scores(entry: Mapping[str, Any]) -> list[float]:
-    return [math.inf if score is None else float(score) for score in entry["scores"]]
+def conditions_section(run: Run, index: int) -> Section | None:
+    """The recommendation and its rivals under other conditions; ``None`` if they were not tried."""
+    tuning = run.tuning or {}
+    conditions: Sequence[Condition] = tuning.get("conditions", [])
+    if len(conditions) < 2:
+        return None
+    names = list(conditions[0]["scores"])
+    rows = []
+    for condition in conditions:
+        scores = [condition["scores"].get(name) for name in names]
+        finite = [score for score in scores if score is not None]
+        best = min(finite, default=math.nan)
+        texts = (
+            "diverged" if score is None else number(score) + (" *" if score == best else "")
+            for score in scores
+        )
+        rows.append((f"{condition['condition']}", *texts))
+    return Section(
+        anchor=f"conditions-{index}",
+        title="What the answer depends on",
+        kicker=run.name,
+        lead="Pilot runs of the recommended strategy and its nearest rivals, under conditions other than "
+        f"the assumed ones. The number is the {tuning['criterion']} on held-out data, smaller being better; "
+        "* marks the best of a row.",
+        tables=(Table(("if", *names), tuple(rows), title="Scores under other conditions"),),
+        folded=True,
+    )
 
 
-def _score(score: Estimate) -> str:
-    return f"{score:.3g}" if math.isfinite(score.mean) else "–"
+def _effects_of_pilots(tuning: Tuning) -> list[Effect]:
+    """From the best score of every strategy at the first rung."""
+    levels = tuning.get("levels", {})
+    scores: dict[str, dict[int, float]] = {}
+    for entry in tuning["race"][0]["candidates"]:  # the best score first
+        name = str(entry["name"])
+        if name in levels and entry["score"] > 0.0:
+            scores.setdefault(name, {0: float(entry["score"])})
+    return effects_on(scores, levels, ratio=True) if len(scores) > 1 else []
 
 
-def _against(entry: Mapping[str, Any], tuning: Mapping[str, Any], best: list[float]) -> str:
-    if entry["name"] == tuning["pick"]:
-        return "the pick"
-    own = _scores(entry)
-    both = [(a, b) for a, b in zip(own, best, strict=False) if math.isfinite(a + b)]
-    if entry["name"] in tuning["tied"]:
-        return "ties"
-    if not both:
-        return "–"
-    gap = Estimate.difference([a for a, _ in both], [b for _, b in both])
-    told = told_apart(own[: len(best)], best[: len(own)], looks=len(tuning["confirmed"]) - 1)
-    return f"{gap:+.2g}" + ("" if told is not None else " (not certain)")
+def _effects_table(effects: Sequence[Effect], about: str) -> Table:
+    rows = tuple(
+        (
+            f"{effect.factor}: {effect.level}",
+            effect.reference,
+            _value(effect),
+            "–" if math.isinf(effect.high) else f"{effect.low:.3g} to {effect.high:.3g}",
+            str(effect.pairs),
+            "yes" if effect.significant else "no",
+        )
+        for effect in effects
+    )
+    what = f"{'ratio' if effects[0].ratio else 'difference'}, {about}"
+    columns = ("factor", "instead of", what, "95 %", "pairs", "significant")
+    return Table(columns, rows, title="Main effects")
+
+
+def _value(effect: Effect) -> str:
+    return f"{effect.value:.3g}" if effect.ratio else f"{effect.value:+.3g}"

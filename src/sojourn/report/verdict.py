@@ -1,295 +1,459 @@
-"""What a run says, in a sentence that its histories decide: who wins, by how much, and who ties.
+"""The verdict on a run: what to use, why, and what the test says of the other strategies.
 
-Strategies are compared seed by seed; two that a paired t-test at 5 % cannot tell apart tie.
+It is made here, once, and shown word for word by the terminal, pages, the live view and notebooks.
 """
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import NotRequired, TypedDict, cast
 
-from sojourn.comparison import told_apart
-from sojourn.estimate import Estimate
-from sojourn.history import History
-from sojourn.measure import Measure
-from sojourn.report.outcomes import (
-    Runs,
-    by_strategy,
-    final_text,
-    finished,
-    reached,
-    time_text,
-    times_to,
-    words,
-)
+from sojourn._support.estimate import Estimate
+from sojourn._support.numbers import number
+from sojourn.errors import InvalidFile
+from sojourn.report.outcomes import Runs, by_strategy, final, finished, reached, times_to
+from sojourn.runs.comparison import SequentialTest, significant_difference
+from sojourn.runs.folder import Run
+from sojourn.runs.history import History
+from sojourn.runs.measure import Measure
 
-MOST_NAMES = 3
-"""Names that a sentence lists; of more it says how many there are."""
+MOST_WORDS = 10
+"""Words of a title."""
+MOST_RIVALS = 3
+"""Other strategies that the reason names."""
+REFERENCES = ("uniform", "uniform routing")
+"""Names of the strategy that the reason always names where it was run."""
+Scores = Mapping[str, Mapping[int, float]]
+"""Of every strategy, a score for each seed, smaller being better."""
 
 
-@dataclass(frozen=True)
-class Tile:
-    """A number to see at once, and what it is."""
+class Candidate(TypedDict):
+    """A strategy at a learning rate, and its score on held-out data after a rung."""
 
-    value: str
-    label: str
+    name: str
+    learning_rate: float
+    score: float
+
+
+class Rung(TypedDict):
+    """One rung of successive halving."""
+
+    fraction: float
+    gradients: int
+    diverged: int
+    candidates: list[Candidate]
+
+
+class Confirmed(TypedDict):
+    """A strategy that ran on fresh seeds."""
+
+    name: str
+    score: dict[str, object]
+    scores: list[float | None]
+    learning_rate: NotRequired[float]
+    baseline: NotRequired[bool]
+    without_update: NotRequired[bool]
+
+
+class Confirmation(TypedDict):
+    """The pick of a tuning, and the scores on fresh seeds that it rests on."""
+
+    pick: str
+    learning_rate: float
+    criterion: str
+    confirmed: list[Confirmed]
+    higher_is_better: NotRequired[bool]
+    analyses: NotRequired[list[int]]
+    caveats: NotRequired[str]
+
+
+class Tuning(Confirmation):
+    """The answer of a tuning, with all that a page needs of it."""
+
+    race: list[Rung]
+    gradients: int
+    seconds: NotRequired[float]
+    levels: NotRequired[dict[str, dict[str, str]]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The finding as a title, as a sentence with its numbers, and as four tiles."""
+    """What to do, why, the strategies in groups by the test, and the command to type next.
 
-    headline: str
-    sentence: str
-    tiles: tuple[Tile, ...]
-
-
-@dataclass(frozen=True)
-class _Ranking:
-    """The strategies, best first, and those that cannot be told from the best (itself included)."""
-
-    order: tuple[str, ...]
-    tied: tuple[str, ...]
-
-    @property
-    def best(self) -> str:
-        return self.order[0]
-
-    @property
-    def behind(self) -> str | None:
-        """The best of those that are certainly worse."""
-        return next((name for name in self.order if name not in self.tied), None)
-
-
-def verdict_of(histories: Sequence[History], targets: Sequence[float] = ()) -> Verdict:
-    """The verdict on the runs of one experiment or deployment.
-
-    Of ``targets`` the hardest that some strategy reached with every seed is spoken of.
+    ``tested`` is what strategies are compared by, over ``seeds`` seeds. The ``pick`` is the one that
+    is recommended, or that came closest. Every other strategy is ``alike`` (not significantly
+    different from the pick in a paired t-test at 5 %), ``worse`` or, if the pick was chosen on other
+    data, ``better``.
     """
-    runs = by_strategy(histories)
-    measure = histories[0].measure
-    seeds = len({history.seed for history in histories})
-    target = _target(runs, targets, measure)
-    to_target = None if target is None else _rank(_times(runs, target), _missed(runs, target))
-    at_end = _rank(_ends(runs, measure))
-    if len(runs) == 1:
-        headline, sentence = _of_one(runs, target, measure)
-    else:
-        early = None if target is None else _early(runs, target, measure, to_target, seeds)
-        late = _late(runs, measure, at_end, seeds)
-        sentence = "; ".join(filter(None, [early, late])) + "."
-        if seeds == 1:
-            sentence += " With one seed, nothing of this is certain."
-        headline = _headline(target, measure, to_target, at_end, seeds)
-    return Verdict(
-        headline, sentence, _tiles(runs, histories, target, measure, to_target, at_end, seeds)
+
+    title: str
+    because: str
+    tested: str
+    seeds: int
+    pick: str
+    alike: tuple[str, ...] = ()
+    worse: tuple[str, ...] = ()
+    better: tuple[str, ...] = ()
+    next_command: str = ""
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The strategies by heading, best first; no group is empty, and nothing tested has none."""
+        if not self.tested:
+            return {}
+        seeds = f"{self.seeds} seed{'' if self.seeds == 1 else 's'}"
+        groups = {
+            "Significantly better than the pick": self.better,
+            f"The pick, by {self.tested}": (self.pick,),
+            f"Not significantly different from it ({seeds})": self.alike,
+            "Significantly worse": self.worse,
+        }
+        return {heading: names for heading, names in groups.items() if names}
+
+    @property
+    def strong(self) -> list[str]:
+        """The strategies whose curves are drawn strong: the pick, its best rival, the reference."""
+        rivals = [*self.better, *self.worse, *self.alike]
+        return list(
+            dict.fromkeys([self.pick, *rivals[:1], *(r for r in rivals if r in REFERENCES)])
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """The verdict as a terminal shows it: title, reason, groups, what to type next."""
+        others = [f"{heading}: {'; '.join(names)}" for heading, names in list(self.groups.items())]
+        command = [f"Next: {self.next_command}"] if self.next_command else []
+        return [self.title, self.because, *others, *command]
+
+    def _repr_html_(self) -> str:
+        title, *lines = (escape(line) for line in self.lines)
+        return f"<p><b>{title}</b></p>" + "".join(f"<p>{line}</p>" for line in lines)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+def run_verdict(run: Run) -> Verdict:
+    """The verdict on what a folder holds: a training, a tuning or a deployment.
+
+    What was predicted of a deployment is not compared with it.
+    """
+    real = [history for history in run.histories if history.clock == "real"]
+    return verdict_of(
+        real or run.histories,
+        run.targets,
+        asked="targets" in run.experiment,
+        tuning=checked_tuning(run) if run.tuning else None,
+        folder=run.path,
     )
 
 
-def _target(runs: Runs, targets: Sequence[float], measure: Measure) -> float | None:
-    easiest_last = sorted(targets, reverse=measure.higher_is_better)
-    for share in (1.0, 0.0):
-        for target in easiest_last:
-            if any(0 < reached(own, target) >= share * len(own) for own in runs.values()):
-                return target
-    return easiest_last[-1] if easiest_last else None
+def verdict_of(
+    histories: Sequence[History],
+    targets: Sequence[float] = (),
+    *,
+    asked: bool = False,
+    tuning: Confirmation | None = None,
+    folder: Path | None = None,
+) -> Verdict:
+    """The verdict on the runs of one experiment or deployment.
+
+    Strategies are compared by the time to the hardest of ``targets`` that one of them reached with
+    every seed, or else by the final value of the primary measure. ``asked`` says that the user set
+    the targets: then it is the first news if none was reached. Of a ``tuning``, as its file has it,
+    the pick, the scores and the caveats are the tuning's own. ``folder`` is named by the next command.
+    """
+    runs = by_strategy(histories)
+    measure = histories[0].measure
+    tested, scores, missed = (
+        _scores(runs, targets, measure) if tuning is None else _tuned_scores(tuning)
+    )
+    order = sorted(scores, key=lambda name: _rank(scores[name], missed.get(name, 0)))
+    pick = order[0] if tuning is None else str(tuning["pick"])
+    others = [name for name in order if name != pick]
+    # The pick of a tuning was chosen on other runs; here it is the best of these, which a test at
+    # the full level would find significantly better too often.
+    analyses = None if tuning is None else tuning.get("analyses")
+    tests = SequentialTest(tuple(analyses)) if analyses else max(1, len(others))
+    sides = {name: _side(scores[pick], scores[name], tests) for name in others}
+    caveats = "" if tuning is None else tuning.get("caveats", "")
+    story = _Story(
+        runs=runs,
+        measure=measure,
+        pick=pick,
+        alike=tuple(name for name in others if sides[name] == 0),
+        worse=tuple(name for name in others if sides[name] > 0),
+        better=tuple(name for name in others if sides[name] < 0),
+        targets=tuple(sorted(targets, reverse=measure.higher_is_better)),
+        asked=tested.startswith("time to") if tuning else asked,
+        tuned=tuning is not None,
+        folder=folder,
+    )
+    return Verdict(
+        title=story.title(),
+        because=" ".join(filter(None, [story.because(), caveats])),
+        tested=tested,
+        seeds=story.seeds,
+        pick=pick,
+        alike=story.alike,
+        worse=story.worse,
+        better=story.better,
+        next_command=story.next_command(),
+    )
 
 
-def _times(runs: Runs, target: float) -> dict[str, dict[int, float]]:
-    """When each seed came to ``target``; of a run that did not, the end, which is the least it takes."""
+def checked_tuning(run: Run) -> Tuning:
+    """The answer of a tuning, or ``InvalidFile`` where something is missing."""
+    missing = {"pick", "learning_rate", "criterion", "confirmed", "race", "gradients"}
+    missing -= set(run.tuning)
+    if missing or not run.tuning["confirmed"] or not run.tuning["race"]:
+        raise InvalidFile(
+            f"{run.name}: the answer of the tuning lacks {', '.join(sorted(missing)) or 'rows'}. "
+            "Run 'sojourn tune' again on the folder: finished runs are not run again."
+        )
+    return cast("Tuning", run.tuning)
+
+
+def _scores(
+    runs: Runs, targets: Sequence[float], measure: Measure
+) -> tuple[str, Scores, dict[str, int]]:
+    """What is tested, the scores, and how many runs of each strategy have a score and yet no result."""
+    hardest_first = sorted(targets, reverse=measure.higher_is_better)
+    for target in hardest_first:
+        if any(
+            histories and reached(histories, target) == len(histories)
+            for histories in runs.values()
+        ):
+            times = {name: _times(histories, target) for name, histories in runs.items()}
+            missed = {
+                name: len(histories) - reached(histories, target)
+                for name, histories in runs.items()
+            }
+            return f"time to {measure.target(target)}", times, missed
+    sign = -1.0 if measure.higher_is_better else 1.0
+    ends = {}
+    for name, histories in runs.items():
+        good = {run.seed: sign * float(run.values(measure)[-1]) for run in finished(histories)}
+        ends[name] = {run.seed: good.get(run.seed, math.inf) for run in histories}
+    return f"final {measure.label}", ends, {}
+
+
+def _times(runs: Sequence[History], target: float) -> dict[int, float]:
+    """When each seed came to ``target``; the end of a run that did not, the least that it takes."""
     return {
-        name: {
-            run.seed: time if math.isfinite(time) else float(run.time[-1]) if run.rows else math.inf
-            for run, time in zip(own, times_to(own, target), strict=True)
-        }
-        for name, own in runs.items()
+        run.seed: time if math.isfinite(time) else float(run.time[-1]) if run.rows else math.inf
+        for run, time in zip(runs, times_to(runs, target), strict=True)
     }
 
 
-def _missed(runs: Runs, target: float) -> dict[str, int]:
-    return {name: len(own) - reached(own, target) for name, own in runs.items()}
+def _tuned_scores(tuning: Confirmation) -> tuple[str, Scores, dict[str, int]]:
+    sign = -1.0 if tuning.get("higher_is_better", False) else 1.0
+    scores = {
+        str(entry["name"]): {
+            seed: math.inf if score is None else sign * float(score)
+            for seed, score in enumerate(entry["scores"])
+        }
+        for entry in tuning["confirmed"]
+    }
+    return str(tuning["criterion"]), scores, {}
 
 
-def _ends(runs: Runs, measure: Measure) -> dict[str, dict[int, float]]:
-    """The final values seed by seed, smaller better; infinite for what diverged."""
-    sign = -1.0 if measure.higher_is_better else 1.0
-    ends = {}
-    for name, own in runs.items():
-        good = {run.seed: sign * float(run.values(measure)[-1]) for run in finished(own)}
-        ends[name] = {run.seed: good.get(run.seed, math.inf) for run in own}
-    return ends
+def _rank(scores: Mapping[int, float], missed: int) -> tuple[int, float]:
+    """Fewest runs without a result first, then the smallest mean."""
+    finite = [score for score in scores.values() if math.isfinite(score)]
+    mean = sum(finite) / len(finite) if finite else math.inf
+    return len(scores) - len(finite) + missed, mean
 
 
-def _rank(
-    scores: Mapping[str, Mapping[int, float]], missed: Mapping[str, int] | None = None
-) -> _Ranking:
-    """Fewest missing first, then by the mean; ``missed`` counts what is not infinite and yet missing."""
-
-    def key(name: str) -> tuple[int, float]:
-        finite = [score for score in scores[name].values() if math.isfinite(score)]
-        missing = len(scores[name]) - len(finite) + (missed or {}).get(name, 0)
-        return missing, sum(finite) / len(finite) if finite else math.inf
-
-    order = sorted(scores, key=key)
-    best = scores[order[0]]
-    looks = len(order) - 1
-    tied = [name for name in order[1:] if not _told(best, scores[name], looks)]
-    return _Ranking(tuple(order), (order[0], *tied))
-
-
-def _told(best: Mapping[int, float], other: Mapping[int, float], looks: int) -> bool:
-    """Whether ``other`` is certainly not as good as ``best``, seed by seed.
+def _side(
+    best: Mapping[int, float], other: Mapping[int, float], tests: int | SequentialTest
+) -> int:
+    """1 if ``other`` is significantly worse than ``best``, -1 if better, 0 if the test is inconclusive.
 
     Seeds with which only ``other`` failed speak against it, so the rest may decide without them.
     """
     both = [seed for seed in best if seed in other]
-    kept = [seed for seed in both if math.isfinite(other[seed])]
-    return any(
-        told_apart([best[seed] for seed in seeds], [other[seed] for seed in seeds], looks)
-        is not None
-        for seeds in (both, kept)
-    )
+    for seeds in (both, [seed for seed in both if math.isfinite(other[seed])]):
+        gap = significant_difference([best[s] for s in seeds], [other[s] for s in seeds], tests)
+        if gap is not None:
+            return 1 if gap < 0 else -1
+    return 0
 
 
-def _listed(names: Sequence[str], texts: Sequence[str]) -> tuple[str, str]:
-    """Who, and with what numbers, as a sentence has room for."""
-    names = [f"“{name}”" if "," in name else name for name in names]
-    if len(names) <= MOST_NAMES:
-        return words(names), ", ".join(texts)
-    return words([*names[:2], f"{len(names) - 2} more"]), ", ".join([*texts[:2], "..."])
+@dataclass(frozen=True)
+class _Story:
+    """What the words of a verdict are made of; ``targets`` are the hardest first."""
 
+    runs: Runs
+    measure: Measure
+    pick: str
+    alike: tuple[str, ...]
+    worse: tuple[str, ...]
+    better: tuple[str, ...]
+    targets: tuple[float, ...]
+    asked: bool
+    tuned: bool
+    folder: Path | None
 
-def _early(
-    runs: Runs, target: float, measure: Measure, ranking: _Ranking | None, seeds: int
-) -> str:
-    aim = measure.target(target)
-    if ranking is None or not reached(runs[ranking.best], target):
-        return f"no strategy reached {aim}"
-    if reached(runs[ranking.best], target) < len(runs[ranking.best]):
+    @property
+    def seeds(self) -> int:
+        return len({run.seed for histories in self.runs.values() for run in histories})
+
+    @property
+    def pick_runs(self) -> Sequence[History]:
+        return self.runs.get(self.pick, ())
+
+    @property
+    def diverged(self) -> bool:
+        return not any(finished(histories) for histories in self.runs.values())
+
+    @property
+    def learnt(self) -> bool:
+        """Whether some strategy ends visibly better than it began."""
+        for histories in self.runs.values():
+            good = finished(histories)
+            starts = [float(run.values(self.measure)[0]) for run in good]
+            end = float(final(histories, self.measure).mean)
+            if good and self.measure.leaps(sum(starts) / len(starts), end):
+                return True
+        return False
+
+    @property
+    def missed(self) -> bool:
+        """Whether the user set targets, and no run came to the easiest of them."""
+        return bool(
+            self.asked
+            and self.targets
+            and not any(reached(histories, self.targets[-1]) for histories in self.runs.values())
+        )
+
+    @property
+    def target(self) -> float | None:
+        """The hardest target that the pick reached with every seed."""
+        return next(
+            (
+                t
+                for t in self.targets
+                if self.pick_runs and reached(self.pick_runs, t) == len(self.pick_runs)
+            ),
+            None,
+        )
+
+    @property
+    def real(self) -> bool:
+        return any(run.clock == "real" for histories in self.runs.values() for run in histories)
+
+    def title(self) -> str:
+        alone = len(self.runs) == 1
+        if self.diverged:
+            return "Lower the learning rate: every run diverged"
+        if not self.learnt or self.missed:
+            longer = f"{'Deploy' if self.real else 'Train'} longer"
+            if not self.learnt:
+                what = f"{self.pick} learnt nothing" if alone else "no strategy learnt anything"
+                return f"{longer}: {what}"
+            who = f"{self.pick} did not reach" if alone else "no strategy reached"
+            return f"{longer}: {who} {self.measure.target(self.targets[-1])}"
+        if alone:
+            return f"Reached {self._end(self.pick)} with {self.pick}"
+        if self.seeds == 1:
+            return f"Run more seeds: {self.pick} leads after one"
+        if not self.tuned and self.alike:
+            if not self.worse and len(self.alike) > 1:
+                return f"Run more seeds: {self.seeds} show no significant difference"
+            if len(self.alike) == 1:
+                return f"Use {self.pick} or {self.alike[0]}"
+            return f"Use {self.pick} or one of {len(self.alike)} like it"
+        title = f"Use {self.pick}, learning rate {self.pick_runs[0].learning_rate:g}"
+        return title if len(title.split()) <= MOST_WORDS else f"Use {self.pick}"
+
+    def because(self) -> str:
+        if self.diverged:
+            rates = [run.learning_rate for histories in self.runs.values() for run in histories]
+            return f"The smallest learning rate was {min(rates):g}."
+        if not self.learnt or self.missed:
+            begun = self.measure.text(float(self.pick_runs[0].values(self.measure)[0]))
+            span = self._amount(float(self.pick_runs[0].time[-1]))
+            best = "The best, " if len(self.runs) > 1 else ""
+            return (
+                f"{best}{self.pick}{',' * bool(best)} went from {begun} to {self._end(self.pick)} "
+                f"in {span}."
+            )
+        named = len(self.runs) == 1 or ((self.tuned or not self.alike) and self.seeds > 1)
+        subject = "It" if named else self.pick
+        target = self.target
+        if target is None:
+            parts = [f"{subject} ends at {self._end(self.pick)}"]
+            parts += [
+                f"{_quoted(name)} at {self._end(name, short=True)}" for name in self._rivals()
+            ]
+        else:
+            mean = float(Estimate.from_samples(times_to(self.pick_runs, target)).mean)
+            parts = [f"{subject} reaches {self.measure.target(target)} in {self._amount(mean)}"]
+            parts += [self._needs(name, target) for name in self._rivals()]
+        reason = f"{parts[0]}; {', '.join(parts[1:])}" if parts[1:] else parts[0]
+        if self.seeds == 1 and len(self.runs) > 1:
+            reason += "; one seed cannot show a significant difference"
+        return f"{reason}."
+
+    def next_command(self) -> str:
+        if self.folder is None:
+            return ""
+        if self.real:
+            return shlex.join(["sojourn", "fleet", "estimate", str(self.folder)])
+        if self.tuned and not self.missed and self.learnt:
+            return "sojourn deploy init my-app"
+        words = ["sojourn", "tune", str(self.folder / "experiment.toml")]
+        if not self.diverged and (self.missed or not self.learnt):
+            words += ["--time", f"{2.0 * float(self.pick_runs[0].time[-1]):.3g}"]
+        return shlex.join(words)
+
+    def _rivals(self) -> list[str]:
+        """The best of those that are worse, else of those that are alike; the reference always."""
+        others = [*self.better, *self.worse, *self.alike]
+        chosen = others[:MOST_RIVALS]
+        for name in REFERENCES:
+            if name in others[MOST_RIVALS:]:
+                chosen[-1] = name
+        return chosen
+
+    def _amount(self, time: float) -> str:
+        return f"{number(time)} {'s' if self.real else 'time units'}"
+
+    def _end(self, name: str, *, short: bool = False) -> str:
+        mean = float(final(self.runs.get(name, ()), self.measure).mean)
+        if math.isnan(mean):
+            return "no value: it diverged"
+        value = f"{mean:.1%}" if self.measure.percent else number(mean)
+        if short:
+            return value
         return (
-            f"no strategy reached {aim} with every seed: with {ranking.best} "
-            f"{time_text(runs[ranking.best], target)}"
+            f"{value} {self.measure.label}"
+            if self.measure.percent
+            else (f"a {self.measure.label} of {value}")
         )
-    tied = ranking.tied if seeds > 1 else (ranking.best,)
-    who, numbers = _listed(tied, [time_text(runs[name], target) for name in tied])
-    if len(tied) > 1:
-        return f"{who} tie to {aim} ({numbers})"
-    second = ranking.order[1]
-    return f"{who} reaches {aim} first ({numbers}; {second}: {time_text(runs[second], target)})"
+
+    def _without_update(self, name: str) -> bool:
+        """Whether the server made no update in any run, so that the end is the beginning."""
+        histories = self.runs.get(name, ())
+        return bool(histories) and not any(run.rows and run.updates[-1] for run in histories)
+
+    def _needs(self, name: str, target: float) -> str:
+        histories = self.runs.get(name, ())
+        number_reached = reached(histories, target)
+        if self._without_update(name):
+            return f"{_quoted(name)} makes no update"
+        if histories and number_reached == len(histories):
+            mean = float(Estimate.from_samples(times_to(histories, target)).mean)
+            return f"{_quoted(name)} needs {number(mean)}"
+        if not number_reached:
+            return f"{_quoted(name)} does not reach it"
+        return f"{_quoted(name)} reached it in {number_reached} of {len(histories)} runs"
 
 
-def _late(runs: Runs, measure: Measure, ranking: _Ranking, seeds: int) -> str:
-    if not finished(runs[ranking.best]):
-        return "every run diverged"
-    tied = ranking.tied if seeds > 1 else (ranking.best,)
-    who, numbers = _listed(tied, [final_text(runs[name], measure) for name in tied])
-    behind = ranking.behind if seeds > 1 else ranking.order[1]
-    rest = "" if behind is None else f", {_apart(runs, measure, ranking.best, behind)}"
-    if len(tied) > 1:
-        return f"{who} cannot be told apart at the end ({numbers}){rest}"
-    return f"{who} ends {_superlative(measure)} ({numbers}){rest}"
-
-
-def _apart(runs: Runs, measure: Measure, best: str, behind: str) -> str:
-    """How far ``behind`` ends behind ``best``, over the seeds that both finished."""
-    ends = {
-        name: {run.seed: float(run.values(measure)[-1]) for run in finished(runs[name])}
-        for name in (best, behind)
-    }
-    both = [seed for seed in ends[best] if seed in ends[behind]]
-    if not both:
-        return f"and {behind} diverged"
-    sign = 1.0 if measure.higher_is_better else -1.0
-    first, second = ([sign * ends[name][seed] for seed in both] for name in (best, behind))
-    gap = Estimate.difference(first, second)
-    side = "above" if measure.higher_is_better else "below"
-    if measure.percent:
-        points = Estimate(100 * gap.mean, 100 * gap.standard_error)
-        return f"{points:.1f} points {side} {behind}"
-    return f"{gap:.2g} {side} {behind}"
-
-
-def _superlative(measure: Measure) -> str:
-    return "highest" if measure.higher_is_better else "lowest"
-
-
-def _headline(
-    target: float | None,
-    measure: Measure,
-    to_target: _Ranking | None,
-    at_end: _Ranking,
-    seeds: int,
-) -> str:
-    alone = seeds == 1
-    ending = (
-        f"{at_end.best} ends {_superlative(measure)}"
-        if alone or len(at_end.tied) == 1
-        else f"{_listed(at_end.tied, ())[0]} tie at the end"
-    )
-    if not alone and len(at_end.tied) == len(at_end.order):
-        ties = to_target is None or len(to_target.tied) == len(to_target.order)
-        if ties:
-            return f"{seeds} seeds do not tell the {len(at_end.order)} strategies apart"
-    if target is None or to_target is None:
-        return ending + (", with one seed" if alone else "")
-    aim = measure.target(target)
-    first = (alone or len(to_target.tied) == 1) and to_target.best
-    last = (alone or len(at_end.tied) == 1) and at_end.best
-    if first and first == last:
-        return f"{first} is first to {aim} and ends {_superlative(measure)}" + (
-            ", with one seed" if alone else ""
-        )
-    if set(to_target.tied) == set(at_end.tied) and not first:
-        return f"{_listed(at_end.tied, ())[0]} tie, to {aim} and at the end"
-    begin = (
-        f"{first} is first to {aim}" if first else f"{_listed(to_target.tied, ())[0]} tie to {aim}"
-    )
-    return f"{ending}; {begin}"
-
-
-def _of_one(runs: Runs, target: float | None, measure: Measure) -> tuple[str, str]:
-    ((name, own),) = runs.items()
-    end = f"ends at {final_text(own, measure)} {measure.label}"
-    if not finished(own):
-        return f"{name} diverged", f"Every run of {name} diverged."
-    if target is None:
-        return f"{name} {end}", f"{name} {end}."
-    when = time_text(own, target)
-    aim = measure.target(target)
-    if when[0].isdigit() and "seeds" not in when:
-        return f"{name} {end}", f"{name} reaches {aim} after {when} and {end}."
-    return f"{name} {end}", f"{name} {end}; {aim}: {when}."
-
-
-def _tiles(
-    runs: Runs,
-    histories: Sequence[History],
-    target: float | None,
-    measure: Measure,
-    to_target: _Ranking | None,
-    at_end: _Ranking,
-    seeds: int,
-) -> tuple[Tile, ...]:
-    tied = len(at_end.tied) > 1 and seeds > 1
-    best = at_end.best
-    who = Tile(
-        _listed(at_end.tied, ())[0] if tied else best,
-        "cannot be told apart at the end" if tied else f"ends {_superlative(measure)}",
-    )
-    if target is None or to_target is None:
-        rounds = Estimate.from_samples([float(run.round[-1]) for run in runs[best] if run.rows])
-        second = Tile(f"{rounds.mean:,.0f}", f"rounds, {best}")
-    else:
-        second = Tile(
-            time_text(runs[to_target.best], target),
-            f"time to {measure.target(target)}, {to_target.best}",
-        )
-    lost = sum(run.diverged_at is not None for run in histories)
-    about = "seeds" if seeds > 1 else "seed"
-    if len(runs) > 1 and seeds > 1:
-        about += f", each for {len(runs)} strategies"
-    return (
-        who,
-        second,
-        Tile(final_text(runs[best], measure), f"final {measure.label}, {best}"),
-        Tile(str(seeds), about + (f"; {lost} runs diverged" if lost else "")),
-    )
+def _quoted(name: str) -> str:
+    """A name that has a comma in it, so that a list of names can be read."""
+    return f"“{name}”" if "," in name else name

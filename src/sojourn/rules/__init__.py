@@ -23,19 +23,45 @@ from sojourn.rules.gradients import (
     Ringmaster,
     ShuffledAsyncSGD,
 )
-from sojourn.rules.registry import RULES, check_rule, rule_from_table, rule_to_table
-from sojourn.rules.rounds import Malenia, Ringleader
-from sojourn.rules.schedules import Constant, Cosine, InverseSquareRoot, Steps
-from sojourn.rules.server import Adam, Momentum, Move, Plain, Server
+from sojourn.rules.local_work import (
+    DelayedNesterov,
+    HeLoCo,
+    MomentumLookAhead,
+    OrMo,
+    RingmasterLMO,
+    dynamic_local_steps,
+    epoch_steps,
+)
+from sojourn.rules.registry import (
+    RULES,
+    check_pair,
+    check_rule,
+    rule_from_table,
+    rule_parameters,
+    rule_to_table,
+)
+from sojourn.rules.server import (
+    Adam,
+    Constant,
+    Cosine,
+    InverseSquareRoot,
+    Momentum,
+    Move,
+    Plain,
+    Server,
+    Steps,
+)
 from sojourn.rules.state import (
     Arrival,
     Rule,
     ServerState,
+    begin_state,
+    learning_rate_scale,
     local_learning_rate,
     one_gradient,
     sent_back,
 )
-from sojourn.rules.tables import ACE, ACED, AREA, CA2FL, RoutedSAGA
+from sojourn.rules.tables import ACE, ACED, AREA, CA2FL, Malenia, Ringleader, RoutedSAGA
 from sojourn.rules.weighting import Weighting
 
 __all__ = [
@@ -52,23 +78,28 @@ __all__ = [
     "Constant",
     "Cosine",
     "DelayAdaptive",
+    "DelayedNesterov",
     "FedAsync",
     "FedAvg",
     "FedBuff",
     "FedFa",
     "GeneralizedAsyncSGD",
+    "HeLoCo",
     "InverseSquareRoot",
     "MSynchronousSGD",
     "Malenia",
     "MindFlayer",
     "MinibatchSGD",
     "Momentum",
+    "MomentumLookAhead",
     "Move",
+    "OrMo",
     "PickySGD",
     "Plain",
     "Rennala",
     "Ringleader",
     "Ringmaster",
+    "RingmasterLMO",
     "RoutedSAGA",
     "Rule",
     "Server",
@@ -77,12 +108,18 @@ __all__ = [
     "ShuffledAsyncSGD",
     "Steps",
     "Weighting",
+    "begin_state",
+    "check_pair",
     "check_rule",
+    "dynamic_local_steps",
+    "epoch_steps",
     "equilibrium_time",
+    "learning_rate_scale",
     "local_learning_rate",
     "mindflayer_attempts",
     "one_gradient",
     "rule_from_table",
+    "rule_parameters",
     "rule_to_table",
     "sent_back",
     "shadowheart_numbers",

@@ -7,8 +7,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn.checks import check_number, check_whole
+from sojourn._support.checks import check_number, check_whole
+from sojourn._support.extensions import real, whole
 from sojourn.errors import InvalidInput
+from sojourn.rules.arrays import count_of, placed
 from sojourn.rules.base import Buffered, GradientRule, Run
 from sojourn.rules.server import Move
 from sojourn.rules.state import Arrival, Number, ServerState
@@ -33,14 +35,8 @@ class MindFlayer(Buffered, GradientRule):
     name: ClassVar[str] = "mindflayer"
     policy: ClassVar[str] = "attempts"
     hears_of_cuts: ClassVar[bool] = True
-    attempts: int | None = None
-    success: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.attempts is not None:
-            check_whole("attempts", self.attempts)
-        check_number("success", self.success, above=0.0, most=1.0)
+    attempts: int | None = whole(None)
+    success: float = real(1.0, above=0.0, most=1.0)
 
     def numbers(self) -> dict[str, Number]:
         return {"buffered": 0, "over": 0}
@@ -115,9 +111,9 @@ class Shadowheart(Buffered, GradientRule):
     policy: ClassVar[str] = "attempts"
     gradients: int | tuple[int, ...] = 1
     messages: int | tuple[int, ...] = 1
-    coordinates: int | None = None
-    noise: float = 1.0
-    seed: int = 0
+    coordinates: int | None = whole(None)
+    noise: float = real(1.0, least=0.0)
+    seed: int = whole(0, least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,10 +123,6 @@ class Shadowheart(Buffered, GradientRule):
                 object.__setattr__(self, name, tuple(given))
             for count in given if isinstance(given, Sequence) else (given,):
                 check_whole(name, count, least=0)
-        if self.coordinates is not None:
-            check_whole("coordinates", self.coordinates)
-        check_number("noise", self.noise, least=0.0)
-        check_whole("seed", self.seed, least=0)
 
     def begin(self, weights: Vector, clients: int) -> ServerState:
         """The state before the first arrival, if the numbers fit the problem."""
@@ -141,9 +133,9 @@ class Shadowheart(Buffered, GradientRule):
                     f"{name} of the rule '{self.name}' must be one number, or one for each of the "
                     f"{clients} clients; there are {len(given)}"
                 )
-        if self.coordinates is not None and self.coordinates > weights.size:
+        if self.coordinates is not None and self.coordinates > count_of(weights):
             raise InvalidInput(
-                f"coordinates of the rule '{self.name}' must be at most the {weights.size} that there "
+                f"coordinates of the rule '{self.name}' must be at most the {count_of(weights)} that there "
                 f"are; it is {self.coordinates}"
             )
         if not self._taking_part(clients).any():
@@ -151,14 +143,14 @@ class Shadowheart(Buffered, GradientRule):
         return super().begin(weights, clients)
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
-        part, size = self._taking_part(run.clients), state.weights.size
+        part, size = self._taking_part(run.clients), count_of(state.weights)
         if arrival.staleness > 0 or not part[arrival.client]:
             return state, False
         b, k = self._numbers(run.clients)
         worth = self._worth(b, k, size)
         message = self._mask(state.version, arrival.client, int(k[arrival.client]), size)
         message *= worth[arrival.client]
-        update = message.astype(state.weights.dtype) * arrival.update
+        update = placed(message, state.weights) * arrival.update
         state = self.gather(state, update)
         if state.numbers["buffered"] < b[part].sum():
             return state, True

@@ -1,17 +1,28 @@
-"""What the built-in rules share: their knobs, the arrays they keep, and how a version is made."""
+"""What the built-in rules share: their parameters, the arrays they keep, and how a version is made."""
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sojourn.checks import check_number, check_whole
+from sojourn._support.checks import check_number, check_whole
+from sojourn._support.extensions import Parameters, real
 from sojourn.errors import InvalidInput
-from sojourn.knobs import Knobs
-from sojourn.rules.server import Move, Plain, Server
-from sojourn.rules.state import Arrival, Number, Sends, ServerState, one_gradient
+from sojourn.rules.arrays import count_of, zeros
+from sojourn.rules.privacy import Privacy
+from sojourn.rules.server import Adam, Move, Plain, Server
+from sojourn.rules.state import (
+    Arrival,
+    LocalSteps,
+    Number,
+    Sends,
+    ServerState,
+    most_steps,
+    one_gradient,
+)
 from sojourn.rules.weighting import Weighting
 from sojourn.types import Vector
 
@@ -26,11 +37,17 @@ class Run(NamedTuple):
     concurrency: int
 
 
+def _check_steps(name: str, steps: LocalSteps) -> None:
+    for number in steps if isinstance(steps, tuple) else (steps,):
+        check_whole(name, number)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
-class BuiltInRule(Knobs, ABC):
+class BuiltInRule(Parameters, ABC):
     """A rule whose moves go through the optimiser ``server``.
 
-    Clients take ``local_steps`` steps per task, see `Rule`. A subclass says which vectors (in the precision of the weights), counts and numbers it keeps,
+    Clients take ``local_steps`` steps per task, see `Rule`. With ``privacy_clip`` and ``privacy_noise`` every update is
+    clipped and gets Gaussian noise when it arrives: see `Privacy`. A subclass says which vectors (in the precision of the weights), counts and numbers it keeps,
     and what it does with an arrival.
     """
 
@@ -38,27 +55,38 @@ class BuiltInRule(Knobs, ABC):
     sends: ClassVar[Sends]
     policy: ClassVar[str]
     server: Server = field(default_factory=Plain)
-    local_steps: int = 1
-    local_learning_rate: float | None = None
-    proximal: float = 0.0
+    local_steps: LocalSteps = field(default=1, metadata={"check": _check_steps})
+    local_learning_rate: float | None = real(None, above=0.0)
+    proximal: float = real(0.0, least=0.0)
+    privacy_clip: float | None = real(None, above=0.0)
+    privacy_noise: float | None = real(None, above=0.0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given: object = self.server
         if not isinstance(given, Server):
             raise InvalidInput(
                 f"server must be an optimiser, such as Momentum(beta=0.9); it is {given!r}"
             )
-        check_whole("local_steps", self.local_steps)
-        if self.local_learning_rate is not None:
-            check_number("local_learning_rate", self.local_learning_rate, above=0.0)
-        check_number("proximal", self.proximal, least=0.0)
+        if (self.privacy_clip is None) != (self.privacy_noise is None):
+            raise InvalidInput(
+                "privacy takes both privacy_clip, the largest norm of an update, and privacy_noise, in "
+                f"units of it; they are {self.privacy_clip} and {self.privacy_noise}"
+            )
         if one_gradient(self):
-            self._check_local_knobs()
+            self._check_local_parameters()
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """What makes updates private; ``None`` if nothing does."""
+        if self.privacy_clip is None or self.privacy_noise is None:
+            return None
+        return Privacy(self.privacy_clip, self.privacy_noise)
 
     def begin(self, weights: Vector, clients: int) -> ServerState:
         """The state before the first arrival."""
-        shapes = self._all_vectors(clients, weights.size)
-        arrays: dict[str, Any] = {k: np.zeros(s, dtype=weights.dtype) for k, s in shapes.items()}
+        shapes = self._all_vectors(clients, count_of(weights))
+        arrays: dict[str, NDArray[Any]] = {k: zeros(s, weights) for k, s in shapes.items()}
         arrays |= {k: np.zeros(s, dtype=np.int64) for k, s in self.counts(clients).items()}
         return ServerState(weights, 0, arrays, {**self.numbers(), **self.server.numbers()})
 
@@ -79,6 +107,11 @@ class BuiltInRule(Knobs, ABC):
         shapes = [*self._all_vectors(clients, dimension).values(), *self.counts(clients).values()]
         return sum(math.prod(shape) for shape in shapes)
 
+    def learning_rate_scale(self, stable_step: float) -> float:
+        """The learning rate around which to search: see `sojourn.rules.learning_rate_scale`."""
+        step = stable_step / most_steps(self) if self.sends == "gradient" else stable_step
+        return self.server.learning_rate_scale(step)
+
     def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
         """The vectors and tables it keeps, by name, with their shapes."""
         return {}
@@ -95,16 +128,16 @@ class BuiltInRule(Knobs, ABC):
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         """What `apply` does."""
 
-    def _check_local_knobs(self) -> None:
+    def _check_local_parameters(self) -> None:
         """A client that takes one gradient goes nowhere by itself."""
-        for knob, given in (
+        for name, given in (
             ("local_learning_rate", self.local_learning_rate),
             ("proximal", self.proximal),
         ):
             if given:
                 raise InvalidInput(
-                    f"{knob} is {given:g}, but has no effect: a client of '{self.name}' sends one "
-                    f"gradient per task. Give local_steps of 2 or more, or leave out {knob}."
+                    f"{name} is {given:g}, but has no effect: a client of '{self.name}' sends one "
+                    f"gradient per task. Give local_steps of 2 or more, or leave out {name}."
                 )
 
     def _all_vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
@@ -121,8 +154,8 @@ class GradientRule(BuiltInRule):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class WeightedGradientRule(GradientRule):
-    """A gradient counts by its client's share: ``debias`` and ``cap`` are those of `Weighting`."""
+class Weighted(BuiltInRule):
+    """An update counts by its client's share: ``debias`` and ``cap`` are those of `Weighting`."""
 
     debias: float = 0.0
     cap: float | None = None
@@ -133,8 +166,13 @@ class WeightedGradientRule(GradientRule):
 
     @property
     def weighting(self) -> Weighting:
-        """How much the gradient of each client counts."""
+        """How much the update of each client counts."""
         return Weighting(self.debias, self.cap)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WeightedGradientRule(Weighted, GradientRule):
+    """Gradients that count by their client's share."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -143,6 +181,45 @@ class DifferenceRule(BuiltInRule):
 
     sends: ClassVar[Sends] = "difference"
     policy: ClassVar[str] = "idle"
+
+    def learning_rate_scale(self, stable_step: float) -> float:
+        """The learning rate is that of local steps: the scale of adaptive server steps is no scale of it."""
+        adaptive = isinstance(self.server, Adam)
+        return stable_step if adaptive else self.server.learning_rate_scale(stable_step)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MixingRule(Weighted, DifferenceRule):
+    """Differences that count by their client's share, times a learning rate of the server.
+
+    ``server_learning_rate`` is a number, or ``"run"``: then the learning rate of the run, which is tuned, is
+    the server's, and ``local_learning_rate`` is that of the clients. An adaptive ``server`` needs that: its steps do
+    not depend on the size of the differences, so that the clients' rate hardly matters.
+    """
+
+    server_learning_rate: float | Literal["run"] = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.server_learning_rate != "run":
+            check_number("server_learning_rate", self.server_learning_rate, above=0.0)
+        elif self.local_learning_rate is None:
+            raise InvalidInput(
+                "server_learning_rate is 'run', so that the learning rate of the run is the server's: "
+                "give the clients one, as local_learning_rate"
+            )
+
+    def learning_rate_scale(self, stable_step: float) -> float:
+        """Around 1 if it is the server's; else that of local steps."""
+        if self.server_learning_rate == "run":
+            return self.server.learning_rate_scale(1.0)
+        return super().learning_rate_scale(stable_step)
+
+    def server_rate(self, run: Run) -> float:
+        """The learning rate of the server in a run."""
+        if self.server_learning_rate == "run":
+            return run.learning_rate
+        return self.server_learning_rate
 
 
 class Buffered:
@@ -174,6 +251,35 @@ class Buffered:
             return state
         move = Move(state.arrays["buffer"], rate / size, abs(rate))
         return self.server.move(state, move, arrival).remembering(buffered=0)
+
+
+class OfCohorts(Buffered):
+    """The parts of a rule that waits for the whole cohort of ``concurrency`` tasks.
+
+    Of clients whose task the policy cut short (`Synchronous` with over-selection or a deadline) there is no update:
+    the mean is over the others.
+    """
+
+    hears_of_cuts: ClassVar[bool] = True
+
+    def numbers(self) -> dict[str, Number]:
+        return {"buffered": 0, "cut": 0}
+
+    def collect_cohort(
+        self, state: ServerState, arrival: Arrival, update: Vector, run: Run, *, rate: float
+    ) -> tuple[ServerState, bool]:
+        """Gather ``update``, if there is one; the last of a cohort makes a version."""
+        if arrival.cut:
+            state = state.remembering(cut=int(state.numbers["cut"]) + 1)
+        else:
+            state = self.gather(state, update)
+        number = int(state.numbers["buffered"])
+        if number + int(state.numbers["cut"]) >= run.concurrency:
+            if number:
+                move = Move(state.arrays["buffer"], rate / number, abs(rate))
+                state = self.server.move(state, move, arrival)
+            state = state.remembering(buffered=0, cut=0)
+        return state, not arrival.cut
 
 
 def weighted(arrival: Arrival) -> Vector:

@@ -4,41 +4,37 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
-from sojourn.checks import check_number, check_whole
+from sojourn._support.extensions import fraction, real, whole
 from sojourn.errors import UnknownName
-from sojourn.rules.base import Buffered, DifferenceRule, Run, Shape
-from sojourn.rules.server import Move, Plain, blend, check_fraction
+from sojourn.rules.arrays import mean_of_rows, raise_to, root
+from sojourn.rules.base import Buffered, DifferenceRule, MixingRule, OfCohorts, Run, Shape
+from sojourn.rules.server import ADAPTIVE_RATE, Move, Plain, blend
 from sojourn.rules.state import Arrival, Number, ServerState
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class FedAsync(DifferenceRule):
+class FedAsync(MixingRule):
     r"""Mix the locally trained model :math:`x` into the server's.
 
     .. math:: w \leftarrow (1-\alpha_\tau) w + \alpha_\tau x, \qquad \alpha_\tau = \alpha\, s(\tau)
 
-    ``mixing`` is :math:`\alpha`; ``decay`` names :math:`s`: ``constant`` (1), ``polynomial``
+    With ``debias`` :math:`\alpha_\tau` is multiplied by the client's weight (at most 1 in all), and with
+    ``server_learning_rate`` the whole move by that rate. ``mixing`` is :math:`\alpha`; ``decay`` names :math:`s`: ``constant`` (1), ``polynomial``
     (:math:`(1+\tau)^{-a}`) or ``hinge`` (1 if :math:`\tau \le b`, else
     :math:`1/(a(\tau-b)+1)`). ``a`` is .5 for the polynomial and 10 for the hinge if not given.
     APPFL's FedAsync divides :math:`\alpha` by n where the number of clients is set; this does not.
     """
 
     name: ClassVar[str] = "fedasync"
-    mixing: float = 0.6
+    mixing: float = real(0.6, above=0.0, most=1.0)
     decay: Literal["constant", "polynomial", "hinge"] = "polynomial"
-    a: float | None = None
-    b: float = 4.0
+    a: float | None = real(None, above=0.0)
+    b: float = real(4.0, least=0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("mixing", self.mixing, above=0.0, most=1.0)
         if self.decay not in _DECAY_RATES:
             raise UnknownName("decay", str(self.decay), _DECAY_RATES)
-        if self.a is not None:
-            check_number("a", self.a, above=0.0)
-        check_number("b", self.b, least=0.0)
 
     def discount(self, staleness: int) -> float:
         r""":math:`s(\tau)`.
@@ -54,54 +50,51 @@ class FedAsync(DifferenceRule):
         return 1.0
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
-        share = float(self.mixing * self.discount(int(arrival.staleness)))
+        share = float(self.mixing * self.discount(int(arrival.staleness)) / arrival.divisor)
+        share, rate = min(1.0, share), self.server_rate(run)
         trained = arrival.sent + arrival.update
-        if self.server == Plain():  # a mixture, rounded as one
+        if self.server == Plain() and rate == 1.0:  # a mixture, rounded as one
             return state.updated((1.0 - share) * state.weights + share * trained), True
-        return self.server.move(state, Move(trained - state.weights, share, 1.0), arrival), True
+        move = Move(trained - state.weights, share * rate, rate)
+        return self.server.move(state, move, arrival), True
 
 
 _DECAY_RATES = {"constant": 1.0, "polynomial": 0.5, "hinge": 10.0}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class FedBuff(Buffered, DifferenceRule):
+class FedBuff(Buffered, MixingRule):
     r"""Collect K differences, discounted by staleness, then step along their mean.
 
     .. math:: b \leftarrow b + \frac{\Delta}{\sqrt{1+\tau}}, \qquad
        \text{after } K: \ w \leftarrow w + \eta_g\, b/K
 
-    ``buffer_size`` is :math:`K`, ``server_learning_rate`` is :math:`\eta_g`. The version grows by
+    ``buffer_size`` is :math:`K`, ``server_learning_rate`` is :math:`\eta_g`; with ``debias`` a
+    difference is multiplied by its client's weight. The version grows by
     one per emptied buffer, not per receipt. FLSim makes the discount 1 at staleness 1 and sums
     instead of averaging; APPFL does not divide by K and takes differences against the current
     model.
     """
 
     name: ClassVar[str] = "fedbuff"
-    buffer_size: int = 10
-    server_learning_rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("buffer_size", self.buffer_size)
-        check_number("server_learning_rate", self.server_learning_rate, above=0.0)
+    buffer_size: int = whole(10)
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
-        update = float(1.0 / math.sqrt(1.0 + arrival.staleness)) * arrival.update
-        size, rate = self.buffer_size, self.server_learning_rate
+        discount = 1.0 / math.sqrt(1.0 + arrival.staleness) / arrival.divisor
+        update = float(discount) * arrival.update
+        size, rate = self.buffer_size, self.server_rate(run)
         return self.collect(state, arrival, update, size=size, rate=rate), True
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class FedAvg(Buffered, DifferenceRule):
+class FedAvg(OfCohorts, DifferenceRule):
     """Wait for the whole cohort of ``concurrency`` tasks, then average its trained models."""
 
     name: ClassVar[str] = "fedavg"
     policy: ClassVar[str] = "synchronous"
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
-        size = run.concurrency
-        return self.collect(state, arrival, arrival.update, size=size, rate=1.0), True
+        return self.collect_cohort(state, arrival, arrival.update, run, rate=1.0)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -119,21 +112,16 @@ class FADAS(Buffered, DifferenceRule):
     """
 
     name: ClassVar[str] = "fadas"
-    buffer_size: int = 5
-    server_learning_rate: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.99
-    epsilon: float = 1e-8
-    max_staleness: int = 1
+    buffer_size: int = whole(5)
+    server_learning_rate: float = real(1e-3, above=0.0)
+    beta1: float = fraction(0.9)
+    beta2: float = fraction(0.99)
+    epsilon: float = real(1e-8, above=0.0)
+    max_staleness: int = whole(1, least=0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("buffer_size", self.buffer_size)
-        check_number("server_learning_rate", self.server_learning_rate, above=0.0)
-        check_fraction("beta1", self.beta1)
-        check_fraction("beta2", self.beta2)
-        check_number("epsilon", self.epsilon, above=0.0)
-        check_whole("max_staleness", self.max_staleness, least=0)
+    def learning_rate_scale(self, stable_step: float) -> float:
+        """That of adaptive steps, whatever the curvature."""
+        return ADAPTIVE_RATE
 
     def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
         names = ("buffer", "mean", "mean_square", "largest_square")
@@ -152,11 +140,11 @@ class FADAS(Buffered, DifferenceRule):
         largest = state.arrays["largest_square"]
         blend(mean, self.beta1, change)
         blend(square, self.beta2, change * change)
-        np.maximum(largest, square, out=largest)
+        raise_to(largest, square)
         rate = float(self.server_learning_rate)
         if stalest > self.max_staleness:
             rate = min(rate, 1.0 / stalest)
-        move = Move(mean / (np.sqrt(largest) + float(self.epsilon)), rate, rate)
+        move = Move(mean / (root(largest) + float(self.epsilon)), rate, rate)
         return self.server.move(state, move, arrival).remembering(buffered=0, stalest=0), True
 
 
@@ -171,11 +159,7 @@ class FedFa(DifferenceRule):
     """
 
     name: ClassVar[str] = "fedfa"
-    queue_size: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("queue_size", self.queue_size)
+    queue_size: int = whole(5)
 
     def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
         return {"queue": (self.queue_size, dimension)}
@@ -185,7 +169,7 @@ class FedFa(DifferenceRule):
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         queue, received = state.arrays["queue"], int(state.numbers["received"])
-        np.add(arrival.sent, arrival.update, out=queue[received % self.queue_size])
-        present = queue[: min(received + 1, self.queue_size)]
-        move = Move(present.mean(axis=0) - state.weights, 1.0, 1.0)
+        queue[received % self.queue_size, ...] = arrival.sent + arrival.update
+        present = queue[: min(received + 1, self.queue_size), ...]
+        move = Move(mean_of_rows(present) - state.weights, 1.0, 1.0)
         return self.server.move(state, move, arrival).remembering(received=received + 1), True

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from sojourn.checks import check_number, check_whole
+from sojourn._support.extensions import fraction, real, whole
 from sojourn.errors import InvalidInput
-from sojourn.rules.base import Buffered, Run, Shape, WeightedGradientRule, weighted
-from sojourn.rules.server import Move, blend, check_fraction, moved
+from sojourn.rules.arrays import norm, root
+from sojourn.rules.base import Buffered, OfCohorts, Run, Shape, WeightedGradientRule, weighted
+from sojourn.rules.server import Move, blend, moved
 from sojourn.rules.state import NEVER_QUEUE, Arrival, ServerState
 from sojourn.types import Vector
 
@@ -46,11 +45,13 @@ class GeneralizedAsyncSGD(AsyncSGD):
     .. math:: w \leftarrow w - \frac{\eta}{n p_c} g
 
     with :math:`p_c` as it was when the task was dispatched; under a policy that does not route, with
-    the client's share of the tasks. Paper: Algorithm 1. Where everybody is always busy this is
-    Rescaled ASGD (Mahran, Maranjyan and Richtárik, arXiv 2605.13434).
+    the client's share of the tasks. Paper: Algorithm 1. Under the policy ``never-queue`` this is
+    Rescaled ASGD (Mahran, Maranjyan and Richtárik, arXiv 2605.13434), and so is `AsyncSGD` with
+    ``debias`` 1 there.
 
     >>> import numpy as np
     >>> rule = GeneralizedAsyncSGD()
+    >>> import numpy as np
     >>> state = rule.begin(np.array([1.0]), clients=2)
     >>> arrival = Arrival(
     ...     np.array([2.0]), state.weights, client=0, staleness=0, share=0.25, divisor=2 * 0.25
@@ -101,11 +102,7 @@ class Ringmaster(Stepping):
 
     name: ClassVar[str] = "ringmaster"
     policy: ClassVar[str] = NEVER_QUEUE
-    max_staleness: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("max_staleness", self.max_staleness)
+    max_staleness: int = whole(10)
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         if arrival.staleness >= self.max_staleness:
@@ -114,15 +111,15 @@ class Ringmaster(Stepping):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class MinibatchSGD(Buffered, WeightedGradientRule):
+class MinibatchSGD(OfCohorts, WeightedGradientRule):
     """Wait for the whole cohort of ``concurrency`` tasks, then step along its mean gradient."""
 
     name: ClassVar[str] = "minibatch-sgd"
     policy: ClassVar[str] = "synchronous"
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
-        size, rate = run.concurrency, -run.learning_rate
-        return self.collect(state, arrival, weighted(arrival), size=size, rate=rate), True
+        rate = -run.learning_rate
+        return self.collect_cohort(state, arrival, weighted(arrival), run, rate=rate)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -140,11 +137,7 @@ class Rennala(Buffered, WeightedGradientRule):
 
     name: ClassVar[str] = "rennala"
     policy: ClassVar[str] = NEVER_QUEUE
-    batch_size: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("batch_size", self.batch_size)
+    batch_size: int = whole(10)
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         if arrival.staleness > 0:
@@ -168,11 +161,7 @@ class MSynchronousSGD(Buffered, WeightedGradientRule):
 
     name: ClassVar[str] = "m-synchronous"
     policy: ClassVar[str] = NEVER_QUEUE
-    first: int = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("first", self.first)
+    first: int = whole(2)
 
     def counts(self, clients: int) -> dict[str, Shape]:
         return {"counted": (clients,)}
@@ -209,14 +198,10 @@ class PickySGD(Stepping):
     """
 
     name: ClassVar[str] = "picky-sgd"
-    threshold: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("threshold", self.threshold, above=0.0)
+    threshold: float = real(1.0, above=0.0)
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
-        if not float(np.linalg.norm(state.weights - arrival.sent)) <= self.threshold:
+        if not norm(state.weights - arrival.sent) <= self.threshold:
             return state, False
         return self.step(state, arrival, run, arrival.update, run.learning_rate)
 
@@ -233,14 +218,8 @@ class DCASGD(Stepping):
     """
 
     name: ClassVar[str] = "dc-asgd"
-    compensation: float = 0.04
-    decay: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("compensation", self.compensation, least=0.0)
-        if self.decay is not None:
-            check_fraction("decay", self.decay)
+    compensation: float = real(0.04, least=0.0)
+    decay: float | None = fraction(None)
 
     def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
         return {} if self.decay is None else {"mean_square": (dimension,)}
@@ -251,6 +230,6 @@ class DCASGD(Stepping):
         if self.decay is not None:
             mean_square = state.arrays["mean_square"]
             blend(mean_square, self.decay, g * g)
-            curvature = curvature / np.sqrt(mean_square + 1e-7)
+            curvature = curvature / root(mean_square + 1e-7)
         corrected = g + curvature * (state.weights - arrival.sent)
         return self.step(state, arrival, run, corrected, run.learning_rate)

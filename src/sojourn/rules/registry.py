@@ -1,12 +1,17 @@
-"""Rules by name, from configuration and back to it."""
+"""Rules by name, from configuration and back to it, and whether a rule and a policy agree."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
+from sojourn._support.extensions import Parts, from_table, to_table
+from sojourn.dispatch import Attempts, FirstOf, Policy, Restart
 from sojourn.errors import InvalidInput
-from sojourn.extensions import Parts, from_table, to_table
-from sojourn.rules.attempts import MindFlayer, Shadowheart
+from sojourn.rules.attempts import (
+    MindFlayer,
+    Shadowheart,
+)
 from sojourn.rules.differences import FADAS, FedAsync, FedAvg, FedBuff, FedFa
 from sojourn.rules.gradients import (
     DCASGD,
@@ -20,11 +25,27 @@ from sojourn.rules.gradients import (
     Ringmaster,
     ShuffledAsyncSGD,
 )
-from sojourn.rules.rounds import Malenia, Ringleader
-from sojourn.rules.schedules import SCHEDULES, RateSchedule
-from sojourn.rules.server import SERVERS, Server
-from sojourn.rules.state import Rule
-from sojourn.rules.tables import ACE, ACED, AREA, CA2FL, RoutedSAGA
+from sojourn.rules.local_work import (
+    DelayedNesterov,
+    HeLoCo,
+    MomentumLookAhead,
+    OrMo,
+    RingmasterLMO,
+)
+from sojourn.rules.server import (
+    SCHEDULES,
+    SERVERS,
+    RateSchedule,
+    Server,
+)
+from sojourn.rules.state import (
+    Rule,
+)
+from sojourn.rules.tables import ACE, ACED, AREA, CA2FL, Malenia, Ringleader, RoutedSAGA
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 RULES: dict[str, type[Rule]] = {
     rule.name: rule
@@ -53,6 +74,11 @@ RULES: dict[str, type[Rule]] = {
         FedFa,
         MindFlayer,
         Shadowheart,
+        DelayedNesterov,
+        MomentumLookAhead,
+        HeLoCo,
+        OrMo,
+        RingmasterLMO,
     )
 }
 """Every rule by the name that configuration calls it."""
@@ -62,8 +88,9 @@ _PARTS: Parts = {
     RateSchedule: ("schedule", SCHEDULES),
 }
 _LOCAL = ("local_steps", "local_learning_rate", "proximal")
-_SHARED = ("debias", "cap", "server", "schedule", *_LOCAL)
-"""Knobs that so many rules have that they are written down only where they are set."""
+_PRIVACY = ("privacy_clip", "privacy_noise")
+_SHARED = ("debias", "cap", "server", "schedule", *_LOCAL, *_PRIVACY)
+"""Parameters that so many rules have that they are written down only where they are set."""
 
 
 def check_rule(rule: Rule) -> None:
@@ -77,11 +104,11 @@ def check_rule(rule: Rule) -> None:
 
 
 def rule_from_table(
-    table: str | Mapping[str, Any], where: str = "rule", folder: Path | None = None
+    table: str | Mapping[str, object], where: str = "rule", folder: Path | None = None
 ) -> Rule:
-    """The rule that a configuration file describes: a name, or a table of ``name`` and knobs.
+    """The rule that a configuration file describes: a name, or a table of ``name`` and parameters.
 
-    Knobs are the rule's keyword arguments, hyphenated; ``where`` opens the message of an error. A
+    Parameters are the rule's keyword arguments, hyphenated; ``where`` opens the message of an error. A
     rule of one's own is named ``"module:Class"``, its module installed or lying in ``folder``.
 
     >>> rule_from_table("async-sgd")
@@ -94,8 +121,8 @@ def rule_from_table(
     return rule
 
 
-def rule_to_table(rule: Rule) -> dict[str, Any]:
-    """What `rule_from_table` reads back: the name and every knob that is set.
+def rule_to_table(rule: Rule) -> dict[str, object]:
+    """What `rule_from_table` reads back: the name and every parameter that is set.
 
     A rule of one's own is named by its module and class, where it can be found again by them.
 
@@ -103,3 +130,63 @@ def rule_to_table(rule: Rule) -> dict[str, Any]:
     {'name': 'ringmaster', 'max-staleness': 5}
     """
     return to_table(rule, RULES, shared=_SHARED)
+
+
+def check_pair(rule: Rule, policy: Policy, clients: int) -> None:
+    """Raise if the parameters of ``rule`` and ``policy`` contradict one another.
+
+    >>> check_pair(MSynchronousSGD(first=3), FirstOf(first=2), clients=5)
+    Traceback (most recent call last):
+    ...
+    sojourn.errors.InvalidInput: the rule 'm-synchronous' takes the first 3 results, but the policy 'first-of' stops after 2: give both the same 'first'
+    """
+    if isinstance(policy, FirstOf):
+        if isinstance(rule, MSynchronousSGD) and rule.first != policy.first:
+            raise InvalidInput(
+                f"the rule '{rule.name}' takes the first {rule.first} results, but the policy "
+                f"'{policy.name}' stops after {policy.first}: give both the same 'first'"
+            )
+        if isinstance(rule, Rennala) and rule.batch_size != policy.first:
+            raise InvalidInput(
+                f"the rule '{rule.name}' collects {rule.batch_size} gradients, but the policy "
+                f"'{policy.name}' stops after {policy.first}: let its 'first' be the 'batch-size'"
+            )
+    elif isinstance(policy, Restart) and isinstance(rule, Ringmaster):
+        if rule.max_staleness < policy.max_staleness:
+            raise InvalidInput(
+                f"the rule '{rule.name}' drops what is {rule.max_staleness} versions old, but the policy "
+                f"'{policy.name}' stops tasks only at {policy.max_staleness}: give both the same "
+                "'max-staleness'"
+            )
+    elif isinstance(policy, Attempts):
+        _check_attempts(rule, policy.quotas(clients), clients)
+
+
+def _check_attempts(rule: Rule, quotas: list[int], clients: int) -> None:
+    if isinstance(rule, MindFlayer):
+        wanted = clients if rule.attempts is None else rule.attempts
+        if wanted != sum(quotas):
+            raise InvalidInput(
+                f"the rule '{rule.name}' waits for {wanted} attempts, but its policy makes "
+                f"{sum(quotas)} in a round: let 'attempts' of the rule be the sum over the clients"
+            )
+    elif isinstance(rule, Shadowheart) and rule.quotas(clients) != quotas:
+        raise InvalidInput(
+            f"the rule '{rule.name}' waits for {sum(rule.quotas(clients))} gradients of its clients, "
+            f"but its policy asks for {sum(quotas)}: let 'attempts' of the policy be the rule's "
+            "'gradients', and 0 for clients without messages"
+        )
+
+
+def rule_parameters() -> frozenset[str]:
+    """The keys of the parameters of all built-in rules, as configuration files write them.
+
+    >>> "server" in rule_parameters()
+    True
+    """
+    names = (
+        field.name
+        for rule in RULES.values()
+        for field in dataclasses.fields(cast("type[DataclassInstance]", rule))
+    )
+    return frozenset(name.replace("_", "-") for name in names)

@@ -9,16 +9,83 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from sojourn.checks import check_number
+from sojourn._support.checks import check_number
+from sojourn._support.extensions import Checked, Parameters, fraction, real, set_parameters
 from sojourn.errors import InvalidInput
-from sojourn.knobs import Knobs, set_knobs
-from sojourn.rules.schedules import Constant, RateSchedule
+from sojourn.rules.arrays import is_long, norm, raise_to, root
 from sojourn.rules.state import AVERAGE, Arrival, Number, ServerState
 from sojourn.types import Vector
+
+ADAPTIVE_RATE = 5e-3
+"""Around which to search for the learning rate of adaptive steps, whatever the curvature."""
+
+
+class RateSchedule(Protocol):
+    """What the learning rate is multiplied by when an arrival is applied."""
+
+    @property
+    def name(self) -> str: ...
+    def factor(self, arrival: Arrival) -> float: ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """1 throughout."""
+
+    name: ClassVar[str] = "constant"
+
+    def factor(self, arrival: Arrival) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(Checked):
+    r"""From 1 to ``final`` along half a cosine: :math:`f + (1-f)(1+\cos \pi x)/2` at progress x."""
+
+    name: ClassVar[str] = "cosine"
+    final: float = real(0.0, least=0.0, most=1.0)
+
+    def factor(self, arrival: Arrival) -> float:
+        half = 0.5 * (1.0 + math.cos(math.pi * arrival.progress))
+        return float(self.final + (1.0 - self.final) * half)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InverseSquareRoot(Checked):
+    r""":math:`1/\sqrt{1 + t/T}` in round t, where ``rounds`` is :math:`T`."""
+
+    name: ClassVar[str] = "inverse-square-root"
+    rounds: float = real(1.0, above=0.0)
+
+    def factor(self, arrival: Arrival) -> float:
+        return float(1.0 / math.sqrt(1.0 + arrival.round / self.rounds))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(Checked):
+    """Multiplied by ``by`` once for each point of progress in ``at`` that has been reached."""
+
+    name: ClassVar[str] = "steps"
+    at: tuple[float, ...] = (0.5, 0.75)
+    by: float = real(0.1, above=0.0, most=1.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        points = tuple(check_number("at", point, least=0.0, most=1.0) for point in self.at)
+        object.__setattr__(self, "at", points)
+
+    def factor(self, arrival: Arrival) -> float:
+        return float(self.by ** sum(arrival.progress >= point for point in self.at))
+
+
+SCHEDULES: dict[str, type[RateSchedule]] = {
+    kind.name: kind for kind in (Constant, Cosine, InverseSquareRoot, Steps)
+}
+"""Every schedule of the learning rate by the name that configuration calls it."""
 
 
 class Move(NamedTuple):
@@ -34,7 +101,7 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Server(Knobs, ABC):
+class Server(Parameters, ABC):
     r"""What all optimisers share, with :math:`u = (s/\text{rate})\,v` the weighted update.
 
     ``clip`` shortens :math:`u` to that norm; ``weight_decay`` :math:`\lambda` multiplies the weights
@@ -52,24 +119,24 @@ class Server(Knobs, ABC):
     """
 
     name: ClassVar[str]
-    clip: float | None = None
-    weight_decay: float = 0.0
+    clip: float | None = real(None, above=0.0)
+    weight_decay: float = real(0.0, least=0.0)
     schedule: RateSchedule = field(default_factory=Constant)
-    average: float | None = None
+    average: float | None = real(None, above=0.0, most=1.0)
 
     def __post_init__(self) -> None:
-        if self.clip is not None:
-            check_number("clip", self.clip, above=0.0)
-        check_number("weight_decay", self.weight_decay, least=0.0)
+        super().__post_init__()
         if not callable(getattr(self.schedule, "factor", None)):
             raise InvalidInput(f"schedule must be one, such as Cosine(); it is {self.schedule!r}")
-        if self.average is not None:
-            check_number("average", self.average, above=0.0, most=1.0)
 
     @property
     def is_bare(self) -> bool:
         """Whether a move is made as it is, which is then done without detours: it is for each task."""
         return False
+
+    def learning_rate_scale(self, stable_step: float) -> float:
+        """The learning rate around which to search, where plain steps are stable to ``stable_step``."""
+        return stable_step
 
     def all_vectors(self) -> tuple[str, ...]:
         """The names of the vectors it keeps, each as long as the weights."""
@@ -86,9 +153,9 @@ class Server(Knobs, ABC):
     def move(self, state: ServerState, move: Move, arrival: Arrival) -> ServerState:
         """The next version of ``state``."""
         if self.clip is not None:
-            norm = abs(move.step / move.rate) * float(np.linalg.norm(move.vector))
-            if norm > self.clip:
-                move = Move(move.vector, move.step * (self.clip / norm), move.rate)
+            length = abs(move.step / move.rate) * norm(move.vector)
+            if length > self.clip:
+                move = Move(move.vector, move.step * (self.clip / length), move.rate)
         factor = self.schedule.factor(arrival)
         weights = state.weights
         if self.weight_decay:
@@ -112,7 +179,7 @@ class Plain(Server):
 
     @cached_property
     def is_bare(self) -> bool:
-        return not set_knobs(self)
+        return not set_parameters(self)
 
     def move(self, state: ServerState, move: Move, arrival: Arrival) -> ServerState:
         if self.is_bare:
@@ -134,12 +201,11 @@ class Momentum(Server):
     """
 
     name: ClassVar[str] = "momentum"
-    beta: float = 0.9
+    beta: float = fraction(0.9)
     nesterov: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fraction("beta", self.beta)
+    def learning_rate_scale(self, stable_step: float) -> float:
+        return stable_step * (1.0 - self.beta)
 
     def vectors(self) -> tuple[str, ...]:
         return ("velocity",)
@@ -168,16 +234,13 @@ class Adam(Server):
     """
 
     name: ClassVar[str] = "adam"
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    beta1: float = fraction(0.9)
+    beta2: float = fraction(0.999)
+    epsilon: float = real(1e-8, above=0.0)
     amsgrad: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fraction("beta1", self.beta1)
-        check_fraction("beta2", self.beta2)
-        check_number("epsilon", self.epsilon, above=0.0)
+    def learning_rate_scale(self, stable_step: float) -> float:
+        return ADAPTIVE_RATE
 
     def vectors(self) -> tuple[str, ...]:
         return ("moment", "square", "largest") if self.amsgrad else ("moment", "square")
@@ -192,11 +255,12 @@ class Adam(Server):
         blend(q, self.beta2, update * update)
         if self.amsgrad:
             largest = state.arrays["largest"]
-            q = np.maximum(largest, q, out=largest)
+            raise_to(largest, q)
+            q = largest
         k = int(state.numbers["moves"]) + 1
-        root = np.sqrt(q / float(1.0 - self.beta2**k)) + float(self.epsilon)
+        scale = root(q / float(1.0 - self.beta2**k)) + float(self.epsilon)
         step = move.rate * factor / (1.0 - self.beta1**k)
-        return state.updated(moved(weights, step, a / root), moves=k)
+        return state.updated(moved(weights, step, a / scale), moves=k)
 
 
 SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Plain, Momentum, Adam)}
@@ -208,6 +272,12 @@ def moved(weights: Vector, step: float, direction: Vector) -> Vector:
 
     A NumPy number as ``step`` would make double precision of single.
     """
+    if is_long(weights, direction):
+        from sojourn.rules.kernels import scaled_sum
+
+        made = np.empty_like(weights)
+        scaled_sum(weights, weights.dtype.type(step), direction, made)  # type: ignore[arg-type]
+        return made
     result = float(step) * direction
     result += weights
     return result
@@ -217,8 +287,3 @@ def blend(average: Vector, keep: float, value: Vector) -> None:
     """``average`` becomes ``keep`` of itself and the rest ``value``, in place."""
     average *= float(keep)
     average += float(1.0 - keep) * value
-
-
-def check_fraction(name: str, value: float) -> None:
-    """Raise unless ``value`` is at least 0 and below 1."""
-    check_number(name, value, least=0.0, most=math.nextafter(1.0, 0.0))

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sojourn.checks import check_number, check_whole
+from sojourn._support.extensions import real, whole
+from sojourn.rules.arrays import mean_of_rows
 from sojourn.rules.base import (
     Buffered,
     DifferenceRule,
@@ -14,7 +15,7 @@ from sojourn.rules.base import (
 )
 from sojourn.rules.server import Move
 from sojourn.rules.state import NEVER_QUEUE, Arrival, ServerState
-from sojourn.types import Vector
+from sojourn.types import IntArray, Vector
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -58,18 +59,17 @@ class ACED(GradientRule):
        A = \{i : k - k_i \le \tau\}
 
     where :math:`k` is the present version, :math:`k_i` the one that client i's last gradient was
-    taken at and ``max_staleness`` is :math:`\tau`. If nobody is in :math:`A` no version is made.
-    Clients not heard yet are not in it. arXiv 2511.19066; the authors' code steps only every n
-    arrivals and looks at the version of the running task instead. Memory: n gradients.
+    taken at and ``max_staleness`` is :math:`\tau`. If nobody is in :math:`A` no version is made. As in
+    the authors' code no step is made before everybody was heard once at the first weights; the arrival
+    that completes the table makes the first (``warm_up = false``: steps from the first arrival on,
+    over the clients heard so far). arXiv 2511.19066; the authors' code steps only every n arrivals and
+    looks at the version of the running task instead. Memory: n gradients.
     """
 
     name: ClassVar[str] = "aced"
     policy: ClassVar[str] = NEVER_QUEUE
-    max_staleness: int = 50
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("max_staleness", self.max_staleness, least=0)
+    max_staleness: int = whole(50, least=0)
+    warm_up: bool = True
 
     def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
         return {"table": (clients, dimension)}
@@ -79,13 +79,15 @@ class ACED(GradientRule):
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         table, heard, taken_at = (state.arrays[k] for k in ("table", "heard", "taken_at"))
-        table[arrival.client] = arrival.update
+        table[arrival.client, ...] = arrival.update
         heard[arrival.client] = 1
         taken_at[arrival.client] = state.version - int(arrival.staleness)
+        if self.warm_up and not heard.all():
+            return state, True
         active = (heard > 0) & (state.version - taken_at <= self.max_staleness)
         if not active.any():
             return state, True
-        move = Move(table[active].mean(axis=0), -run.learning_rate, run.learning_rate)
+        move = Move(mean_of_rows(table, active), -run.learning_rate, run.learning_rate)
         return self.server.move(state, move, arrival), True
 
 
@@ -111,7 +113,7 @@ class RoutedSAGA(WeightedGradientRule):
         table, mean = state.arrays["table"], state.arrays["mean"]
         news = replace(table, arrival.client, arrival.update)
         direction = mean + news / float(arrival.divisor)
-        mean += news / len(table)
+        mean += news / table.shape[0]
         move = Move(direction, -run.learning_rate, run.learning_rate)
         return self.server.move(state, move, arrival), True
 
@@ -130,13 +132,8 @@ class CA2FL(Buffered, DifferenceRule):
     """
 
     name: ClassVar[str] = "ca2fl"
-    buffer_size: int = 10
-    server_learning_rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("buffer_size", self.buffer_size)
-        check_number("server_learning_rate", self.server_learning_rate, above=0.0)
+    buffer_size: int = whole(10)
+    server_learning_rate: float = real(1.0, above=0.0)
 
     def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
         return {"table": (clients, dimension), "mean": (dimension,), "buffer": (dimension,)}
@@ -148,7 +145,7 @@ class CA2FL(Buffered, DifferenceRule):
             return state, True
         rate = float(self.server_learning_rate)
         move = Move(mean + buffer / self.buffer_size, rate, rate)
-        mean += buffer / len(table)
+        mean += buffer / table.shape[0]
         return self.server.move(state, move, arrival).remembering(buffered=0), True
 
 
@@ -168,11 +165,7 @@ class AREA(Buffered, DifferenceRule):
 
     name: ClassVar[str] = "area"
     policy: ClassVar[str] = NEVER_QUEUE
-    buffer_size: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("buffer_size", self.buffer_size)
+    buffer_size: int = whole(3)
 
     def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
         return {"table": (clients, dimension), "buffer": (dimension,)}
@@ -180,7 +173,7 @@ class AREA(Buffered, DifferenceRule):
     def begin(self, weights: Vector, clients: int) -> ServerState:
         """The state before the first arrival: everybody has the first weights."""
         state = super().begin(weights, clients)
-        state.arrays["table"][:] = weights
+        state.arrays["table"][...] = weights
         return state
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
@@ -189,12 +182,104 @@ class AREA(Buffered, DifferenceRule):
         state = self.gather(state, replace(table, arrival.client, trained))
         if state.numbers["buffered"] < self.buffer_size:
             return state, True
-        move = Move(state.arrays["buffer"], 1.0 / len(table), 1.0)
+        move = Move(state.arrays["buffer"], 1.0 / table.shape[0], 1.0)
         return self.server.move(state, move, arrival).remembering(buffered=0), True
 
 
 def replace(table: Vector, row: int, value: Vector) -> Vector:
     """Put ``value`` into a row of ``table``; how much that changes it."""
-    change: Vector = value - table[row]
-    table[row] = value
+    change: Vector = value - table[row, ...]
+    table[row, ...] = value
     return change
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Malenia(GradientRule):
+    r"""Collect gradients at the present weights until all clients have sent enough of them.
+
+    .. math:: x \leftarrow x - \gamma \frac1n \sum_i \frac{1}{B_i} \sum_{j \le B_i} g_{ij}
+       \quad\text{as soon as}\quad \Bigl(\frac1n \sum_i \frac1{B_i}\Bigr)^{-1} > \frac{S}{n}
+
+    with :math:`B_i` gradients of client i; ``batch_size`` is :math:`S`, by default n. Gradients are
+    collected *while* the harmonic mean is at most S/n, so a tie goes on: with S = n somebody is heard
+    twice. Its authors take :math:`S = \max(n, \lceil\sigma^2/\varepsilon\rceil)`. What was taken at
+    older weights is dropped. Tyurin and Richtárik, arXiv 2305.12387; their code has no S at all.
+    Memory: n gradients.
+    """
+
+    name: ClassVar[str] = "malenia"
+    policy: ClassVar[str] = NEVER_QUEUE
+    batch_size: int | None = whole(None)
+
+    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
+        return {"means": (clients, dimension)}
+
+    def counts(self, clients: int) -> dict[str, Shape]:
+        return {"heard": (clients,)}
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        if arrival.staleness > 0:
+            return state, False
+        means, heard = state.arrays["means"], state.arrays["heard"]
+        fold(means, heard, arrival.client, arrival.update)
+        if not heard.all() or not self._enough(heard):
+            return state, True
+        move = Move(mean_of_rows(means), -run.learning_rate, run.learning_rate)
+        after = self.server.move(state, move, arrival)
+        means[...], heard[...] = 0.0, 0
+        return after, True
+
+    def _enough(self, heard: IntArray) -> bool:
+        n = heard.size
+        wanted = n if self.batch_size is None else self.batch_size
+        # Rounding must not end a tie.
+        return bool(wanted * (1.0 / heard).sum() < n * n * (1.0 - 1e-12))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Ringleader(GradientRule):
+    r"""Rounds of n updates, each along the mean of all clients' mean gradients.
+
+    .. math:: x \leftarrow x - \gamma \frac1n \sum_i \bar g_i
+
+    First the gradients of every client i are gathered in :math:`\bar g_i` until all were heard; the
+    last of them triggers the first update. Then every client that has not triggered one in this
+    round does so with its next arrival, which is folded into its mean first; the arrivals of the
+    others are kept for the next round. After n updates those become the present ones, and the next
+    round is gathered. Maranjyan and Richtárik, arXiv 2509.22860, whose
+    :math:`\gamma = \min(1/8nL, \cdot)`: about n times smaller than for a plain step. Staleness is at
+    most 2n - 2. Memory: 2 n gradients.
+    """
+
+    name: ClassVar[str] = "ringleader"
+    policy: ClassVar[str] = NEVER_QUEUE
+
+    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
+        return {"means": (clients, dimension), "next_means": (clients, dimension)}
+
+    def counts(self, clients: int) -> dict[str, Shape]:
+        return dict.fromkeys(("heard", "next_heard", "updated"), (clients,))
+
+    def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
+        means, heard = state.arrays["means"], state.arrays["heard"]
+        updated, client = state.arrays["updated"], arrival.client
+        if updated[client]:
+            fold(state.arrays["next_means"], state.arrays["next_heard"], client, arrival.update)
+            return state, True
+        fold(means, heard, client, arrival.update)
+        if not heard.all():
+            return state, True
+        updated[client] = 1
+        move = Move(mean_of_rows(means), -run.learning_rate, run.learning_rate)
+        after = self.server.move(state, move, arrival)
+        if updated.all():
+            for now, later in (("means", "next_means"), ("heard", "next_heard")):
+                state.arrays[now][...], state.arrays[later][...] = state.arrays[later], 0
+            updated[:] = 0
+        return after, True
+
+
+def fold(means: Vector, counts: IntArray, row: int, value: Vector) -> None:
+    """Take ``value`` into the running mean of a row."""
+    counts[row] += 1
+    means[row, ...] += (value - means[row, ...]) / float(counts[row])

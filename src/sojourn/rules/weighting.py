@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn.checks import check_number
+from sojourn._support.extensions import Checked, real
 from sojourn.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
-class Weighting:
+class Weighting(Checked):
     r"""The weight of client i's update, of which a share :math:`s_i` of all updates comes.
 
     .. math:: v_i = \frac{(n s_i)^{-b}}{\sum_j s_j (n s_j)^{-b}}, \qquad
@@ -26,13 +26,8 @@ class Weighting:
     [0.5, 1.75]
     """
 
-    debias: float = 0.0
-    cap: float | None = None
-
-    def __post_init__(self) -> None:
-        check_number("debias", self.debias, least=0.0, most=1.0)
-        if self.cap is not None:
-            check_number("cap", self.cap, above=0.0)
+    debias: float = real(0.0, least=0.0, most=1.0)
+    cap: float | None = real(None, above=0.0)
 
     def divisors(self, shares: FloatArray) -> FloatArray:
         """One over the weight of every client, of shares that sum to 1: both of shape ``(n,)``."""
@@ -66,10 +61,10 @@ class Weighting:
         shares = counts / sent
         mean: float | FloatArray = 1.0
         if 0.0 < self.debias < 1.0:
-            kept = 1.0 - self.debias
-            growth = (counts + 1.0) ** kept - counts**kept
+            power = 1.0 - self.debias
+            growth = (counts + 1.0) ** power - counts**power
             total = clients + np.cumsum(growth) - growth
-            mean = total / (clients**self.debias * sent**kept)
+            mean = total / (clients**self.debias * sent**power)
         return shares, self._divisors(clients, shares, mean)
 
     def _divisors(self, clients: int, shares: FloatArray, mean: float | FloatArray) -> FloatArray:

@@ -6,16 +6,14 @@ long as one likes, and what happens to a client does not depend on the policy.
 """
 
 import math
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import ArrayLike
 
 from sojourn.errors import InvalidInput
-from sojourn.network import Network
+from sojourn.fleet import Network
+from sojourn.fleet.calendars import Drift, Hours
 from sojourn.simulation.streams import Seed, generators
 from sojourn.types import FloatArray, IntArray
 
@@ -29,7 +27,7 @@ class Calendar(NamedTuple):
     """Speeds within a window: client i's are ``speed[first[i]:first[i + 1]]``, each from ``begin`` on.
 
     ``at[i]`` is the step that client i is in, ``end[0]`` the end of the window; ``loses[0]`` says
-    whether tasks of a client that goes away are lost. The kernels take ``None`` for clients that are
+    whether tasks of a client that goes away are lost, ``leaves[0]`` whether anybody ever does. The kernels take ``None`` for clients that are
     always there, and are then compiled without it.
     """
 
@@ -39,98 +37,7 @@ class Calendar(NamedTuple):
     at: IntArray
     end: FloatArray
     loses: IntArray
-
-
-@dataclass(frozen=True, init=False)
-class Hours:
-    """When devices are there: intervals from 0 to ``period``, over and over again.
-
-    ``devices[j]`` lists the intervals (from, until) of device j, in order and apart from each other.
-    Client i has the hours of device i modulo their number.
-
-    >>> Hours([[(0, 8), (20, 24)], [(9, 17)]], period=24).availability.round(4).tolist()
-    [0.5, 0.3333]
-    """
-
-    devices: tuple[tuple[tuple[float, float], ...], ...]
-    period: float
-
-    def __init__(self, devices: object, period: float) -> None:
-        try:
-            rows = tuple(
-                tuple((float(a), float(b)) for a, b in intervals)
-                for intervals in devices  # type: ignore[attr-defined]
-            )
-        except (TypeError, ValueError, OverflowError):
-            raise InvalidInput(
-                "hours must be a list per device of intervals (from, until)"
-            ) from None
-        if not rows:
-            raise InvalidInput("hours must have at least one device")
-        if not (math.isfinite(period) and period > 0.0):
-            raise InvalidInput(f"the period of hours must be positive and finite; it is {period!r}")
-        for number, intervals in enumerate(rows, 1):
-            flat = [time for interval in intervals for time in interval]
-            if not flat:
-                raise InvalidInput(f"device {number} of the hours is never there: leave it out")
-            ordered = all(a < b for a, b in intervals) and flat == sorted(flat)
-            if not ordered or flat[0] < 0.0 or flat[-1] > period:
-                raise InvalidInput(
-                    f"the intervals of device {number} must lie between 0 and the period, {period:g}, "
-                    "in order, each ending after it begins and before the next begins"
-                )
-        object.__setattr__(self, "devices", rows)
-        object.__setattr__(self, "period", float(period))
-
-    @property
-    def availability(self) -> FloatArray:
-        """The share of the time that every device is there."""
-        return np.array([sum(b - a for a, b in rows) / self.period for rows in self.devices])
-
-    def __repr__(self) -> str:
-        return f"Hours({len(self.devices)} devices, period {self.period:g})"
-
-
-@dataclass(frozen=True, init=False)
-class Drift:
-    """How speeds change: from each of ``times`` on, they are multiplied by the factor beside it.
-
-    ``steps[k]`` lists (time, factor) for class k of the fleet; one list serves all classes. Before the
-    first time the factor is 1; the last one stays.
-
-    >>> Drift([[(100.0, 0.5)]])
-    Drift(1 change of 1 class)
-    """
-
-    steps: tuple[tuple[tuple[float, float], ...], ...]
-
-    def __init__(self, steps: object) -> None:
-        try:
-            rows = tuple(
-                tuple((float(t), float(f)) for t, f in pairs)
-                for pairs in steps  # type: ignore[attr-defined]
-            )
-        except (TypeError, ValueError, OverflowError):
-            raise InvalidInput("drift must be a list per class of (time, factor)") from None
-        if not rows:
-            raise InvalidInput("drift must have a list of (time, factor) for at least one class")
-        for pairs in rows:
-            times = [t for t, _ in pairs]
-            if any(b <= a for a, b in pairwise(times)) or any(
-                not (math.isfinite(t) and t >= 0.0) for t in times
-            ):
-                raise InvalidInput("the times of a drift must rise from 0 or later, and be finite")
-            for _, factor in pairs:
-                if not (math.isfinite(factor) and factor > 0.0):
-                    raise InvalidInput(
-                        f"the factors of a drift must be positive and finite; one is {factor!r}"
-                    )
-        object.__setattr__(self, "steps", rows)
-
-    def __repr__(self) -> str:
-        changes, classes = sum(map(len, self.steps)), len(self.steps)
-        plural = ("" if changes == 1 else "s"), ("" if classes == 1 else "es")
-        return f"Drift({changes} change{plural[0]} of {classes} class{plural[1]})"
+    leaves: IntArray
 
 
 _Steps = tuple[IntArray, FloatArray, IntArray, FloatArray]
@@ -150,7 +57,7 @@ class Calendars:
         self._hours = None if hours is None else _Weekly(hours, self._n)
         self._drift = None if drift is None else _drifting(network, drift)
         self._random = generators(seed, ABSENCES + 1)[ABSENCES]
-        fleet, self._away = network.fleet, network.fleet.comes_and_goes
+        fleet, self._away = network.fleet, network.fleet.is_intermittent
         lengths = [math.inf]
         if self._away and fleet.mean_up is not None and fleet.mean_down is not None:
             self._means = np.stack([fleet.expand(fleet.mean_down), fleet.expand(fleet.mean_up)])
@@ -166,6 +73,7 @@ class Calendars:
         if self._hours is not None:
             lengths.append(self._room() / self._hours.steps_per_time)
         self._length = min(lengths)
+        self._leaves = np.array([int(self._away or self._hours is not None)])
 
     def _room(self) -> float:
         return float(max(STEPS_AT_LEAST, 4 * self._n))
@@ -189,7 +97,13 @@ class Calendars:
         speed = _product(client[order], kind[order], value[order], self._level)
         first = np.searchsorted(client[order], np.arange(self._n + 1))
         return Calendar(
-            first, time[order], speed, first[:-1].copy(), np.array([self._now]), self._loses
+            first,
+            time[order],
+            speed,
+            first[:-1].copy(),
+            np.array([self._now]),
+            self._loses,
+            self._leaves,
         )
 
     def _absences(self, end: float) -> list[_Steps]:
@@ -238,11 +152,10 @@ class _Weekly:
 
 def _drifting(network: Network, drift: Drift) -> tuple[IntArray, FloatArray, FloatArray]:
     """Client, time and factor of every change."""
-    wholes = int(network.parents[-1]) + 1
-    if len(drift.steps) not in (1, wholes):
+    if len(drift.steps) not in (1, network.whole_classes):
         raise InvalidInput(
             f"drift must have one list of (time, factor) for all clients or one for every class of "
-            f"the fleet, which has {wholes}; it has {len(drift.steps)}"
+            f"the fleet, which has {network.whole_classes}; it has {len(drift.steps)}"
         )
     parent = np.repeat(network.parents, network.fleet.counts)
     whose = parent if len(drift.steps) > 1 else 0 * parent
@@ -288,17 +201,3 @@ def _product(client: IntArray, kind: IntArray, value: FloatArray, level: FloatAr
             level[kind[j], i] = value[j]
         speed[j] = level[0, i] * level[1, i] * level[2, i]
     return speed
-
-
-def as_hours(given: Hours | ArrayLike | dict[str, object] | None) -> Hours | None:
-    """Hours as they are, or from the table that `hours_table` makes."""
-    if given is None or isinstance(given, Hours):
-        return given
-    if isinstance(given, dict) and set(given) == {"devices", "period"}:
-        return Hours(given["devices"], given["period"])  # type: ignore[arg-type]
-    raise InvalidInput("hours must be Hours(devices, period), or read by read_hours")
-
-
-def as_drift(given: Drift | ArrayLike | None) -> Drift | None:
-    """Drift as it is, or from its steps."""
-    return given if given is None or isinstance(given, Drift) else Drift(given)

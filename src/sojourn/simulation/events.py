@@ -1,8 +1,13 @@
-"""The compiled kernel for any service-time law and any dispatch policy.
+"""The compiled kernel for any service-time law and any dispatch policy that has a code here.
 
 Every busy client has one entry in a heap with four children per node, ordered by (time of
 completion, order in which services began), so that ties are broken the same way on every machine.
 Cost: O(log min(n, m)) per round.
+
+The tasks in flight stand in one first-in-first-out queue per client, threaded through m slots. A
+completed task leaves its slot to the task dispatched at the same instant, so m slots are always
+enough, and a run needs O(n + m) memory. The slot after the last means "nobody": writing to it does
+no harm, which spares the kernels branches.
 """
 
 from typing import NamedTuple
@@ -11,13 +16,51 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.simulation.queues import Queues
-from sojourn.simulation.turns import Turns, furthest_behind
 from sojourn.types import FloatArray, IntArray
 
 ROUTED, NEVER_QUEUE, IDLE, SYNCHRONOUS = 0, 1, 2, 3
 
+Completions = tuple[NDArray[np.int32], IntArray, FloatArray]
+"""Where completions are written: client, dispatch round and time of each."""
+
 _index = np.uint64
+
+
+class Queues(NamedTuple):
+    """``ends[i]`` holds the first and the last slot of client i; ``following[s]`` the slot after s.
+
+    ``sent[s]`` is the number of rounds completed when the task in slot s was dispatched.
+    """
+
+    ends: NDArray[np.uint32]
+    following: NDArray[np.uint32]
+    sent: IntArray
+
+
+def empty_queues(clients: int, tasks: int) -> Queues:
+    """Queues for ``clients`` clients with room for ``tasks`` tasks."""
+    return Queues(
+        np.full((clients, 2), tasks, dtype=np.uint32),
+        np.full(tasks + 1, tasks, dtype=np.uint32),
+        np.zeros(tasks + 1, dtype=np.int64),
+    )
+
+
+@njit(cache=True, nogil=True)
+def in_flight(queues: Queues) -> tuple[NDArray[np.int32], IntArray]:
+    """The client and the dispatch round of every task that has not completed."""
+    nobody = queues.following.size - 1
+    clients = np.empty(nobody, dtype=np.int32)
+    sent = np.empty(nobody, dtype=np.int64)
+    found = 0
+    for client in range(queues.ends.shape[0]):
+        slot = queues.ends[client, 0]
+        while slot != nobody:
+            clients[found] = client
+            sent[found] = queues.sent[slot]
+            found += 1
+            slot = queues.following[slot]
+    return clients[:found], sent[:found]
 
 
 class Heap(NamedTuple):
@@ -34,7 +77,7 @@ class Heap(NamedTuple):
 
 
 class Times(NamedTuple):
-    """How long tasks take: ``scale[i]`` times the next number of stream ``row[i]`` (see `Units`)."""
+    """How long tasks take: ``scale[i]`` times the next number of stream ``row[i]`` (see `ServiceTimes`)."""
 
     scale: FloatArray
     row: IntArray
@@ -70,36 +113,83 @@ def place(queues: Queues, heap: Heap, times: Times, clients: IntArray) -> None:
         queues.ends[client, 1] = slot
 
 
+class DueTimes(NamedTuple):
+    """When tasks are due under never-queue: those of client i are ``interval[i]`` apart.
+
+    The first is due after half an interval. ``sent[i]`` have been sent; ``due[k]`` is when the next
+    task of the idle client ``pool[k]`` is due. The pool is a heap with four children per node, which
+    keeps the due times beside each other, so that one step down reads one stretch of memory.
+    Cost: O(log(n - m)) per round, nothing while everybody is busy.
+    """
+
+    interval: FloatArray
+    sent: IntArray
+    due: FloatArray
+
+
+def due_times(interval: FloatArray) -> DueTimes:
+    """The due times of `NeverQueue` before any task is sent; ``interval`` has shape ``(n,)``."""
+    n = interval.size
+    return DueTimes(interval, np.zeros(n, dtype=np.int64), np.full(n + 4, np.inf))
+
+
+def no_due_times() -> DueTimes:
+    """For policies without due times."""
+    return DueTimes(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+
+def fill_pool(due_times: DueTimes, pool: NDArray[np.uint32], clients: IntArray) -> int:
+    """Write the clients that got none of the first tasks to ``pool``; returns how many they are.
+
+    ``clients`` are those of the first tasks.
+    """
+    idle = np.setdiff1d(pool, clients.astype(np.uint32))
+    if due_times.interval.size:
+        np.add.at(due_times.sent, clients, 1)
+        idle = idle[np.argsort(due_times.interval[idle], kind="stable")]  # sorted, hence a heap
+        due_times.due[: idle.size] = 0.5 * due_times.interval[idle]
+    pool[: idle.size] = idle
+    return int(idle.size)
+
+
+class Dispatch(NamedTuple):
+    """What a kernel needs to choose the client of the next task.
+
+    ``pool`` lists the idle clients (under NEVER_QUEUE as a heap ordered by ``due_times``), or all
+    clients (SYNCHRONOUS). ``targets`` are the clients to send to under ROUTED, which serves every
+    policy that does not look at the state; ``choices`` are uniform numbers for IDLE and SYNCHRONOUS.
+    ``cursor`` says how many of targets and choices have been used.
+    """
+
+    pool: NDArray[np.uint32]
+    due_times: DueTimes
+    targets: NDArray[np.uint32]
+    choices: FloatArray
+    cursor: IntArray
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def advance(
     policy: int,
     queues: Queues,
     heap: Heap,
     times: Times,
-    pool: NDArray[np.uint32],
-    turns: Turns,
-    targets: NDArray[np.uint32],
-    choices: FloatArray,
-    cursor: IntArray,
+    dispatch: Dispatch,
     limit: float,
     done: int,
-    client_out: NDArray[np.int32],
-    sent_out: IntArray,
-    time_out: FloatArray,
+    completions: Completions,
 ) -> tuple[int, bool]:
     """Run until the output is full, random numbers run out, or the clock passes ``limit``.
 
-    ``targets`` are the clients to send to under ROUTED (which serves every policy that does not look
-    at the state); ``choices`` uniform numbers for IDLE and SYNCHRONOUS. ``pool`` lists the idle
-    clients (under NEVER_QUEUE as a heap ordered by ``turns``), or all clients (SYNCHRONOUS).
-    ``cursor`` says how many of targets and choices have been used. Returns the rounds written and
-    whether ``limit`` was passed.
+    ``done`` rounds were completed before. Returns the rounds written and whether ``limit`` was passed.
     """
     ends, following, sent = queues
     when, who, state = heap.when, heap.who, heap.state
+    pool, due_times, targets, choices, cursor = dispatch
+    client_out, sent_out, time_out = completions
     nobody = np.uint32(following.size - 1)
     head, tail = _index(0), _index(1)
-    # One stream for all is the usual case: its next number is kept at hand.
+    # One stream for all is the usual case: its next number is kept in local variables.
     scale, shared = times.scale, times.used.size == 1
     numbers, at, enough = times.values[0], times.used[0], times.filled[0] - times.least
     written = 0
@@ -108,7 +198,7 @@ def advance(
         if policy == SYNCHRONOUS and state[0] == 0:
             if cursor[1] + following.size - 1 > choices.size:
                 break
-            short = _send_cohort(queues, heap, times, pool, choices, cursor, done + written)
+            short = _send_cohort(queues, heap, times, dispatch, done + written)
         if cursor[0] >= targets.size or cursor[1] >= choices.size:
             break
         now = when[0]
@@ -139,11 +229,12 @@ def advance(
             heap.clock[0] = now
             continue
 
+        # As `stations._next_client`, but in place: a call for every task takes up to twice the time.
         if policy == ROUTED:
             client = targets[_index(cursor[0])]
             cursor[0] += 1
         elif policy == NEVER_QUEUE:
-            client = furthest_behind(pool, state[2], turns, finisher)
+            client = furthest_behind(pool, state[2], due_times, finisher)
         else:
             pool[state[2]] = finisher
             chosen = np.int64(choices[_index(cursor[1])] * (state[2] + 1))
@@ -179,16 +270,9 @@ def advance(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _send_cohort(
-    queues: Queues,
-    heap: Heap,
-    times: Times,
-    pool: NDArray[np.uint32],
-    choices: FloatArray,
-    cursor: IntArray,
-    done: int,
-) -> bool:
+def _send_cohort(queues: Queues, heap: Heap, times: Times, dispatch: Dispatch, done: int) -> bool:
     """Whether numbers have to be refilled before the next cohort."""
+    pool, choices, cursor = dispatch.pool, dispatch.choices, dispatch.cursor
     now = heap.clock[0]
     short = False
     for slot in range(queues.following.size - 1):
@@ -281,3 +365,42 @@ def _sink(heap: Heap, time: float, begun: int, client: int) -> None:
 @njit(cache=True, nogil=True, error_model="numpy")
 def _before(when: FloatArray, order: IntArray, a: np.uint64, b: np.uint64) -> bool:
     return bool((when[a] < when[b]) | ((when[a] == when[b]) & (order[a] < order[b])))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def furthest_behind(pool: NDArray[np.uint32], size: int, due_times: DueTimes, finisher: int) -> int:
+    """The idle client, or ``finisher``, whose task is due first; ``finisher`` joins the others.
+
+    A task is counted as sent to the client that is returned.
+    """
+    chosen = finisher
+    if size > 0:
+        interval, sent, due = due_times
+        own = (sent[finisher] + 0.5) * interval[finisher]
+        if due[0] < own or (due[0] == own and pool[0] < finisher):
+            chosen = pool[0]
+            _sink_in_pool(pool, due, _index(size), own, finisher)
+    due_times.sent[chosen] += 1
+    return int(chosen)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _sink_in_pool(
+    pool: NDArray[np.uint32], due: FloatArray, size: np.uint64, own: float, client: int
+) -> None:
+    """Put ``client`` where the first one was. Places beyond the last hold infinite times."""
+    parent = _index(0)
+    while True:
+        child = (parent << _index(2)) + _index(1)
+        if child >= size:
+            break
+        least = child
+        for sibling in range(1, 4):
+            other = child + _index(sibling)
+            if due[other] < due[least] or (due[other] == due[least] and pool[other] < pool[least]):
+                least = other
+        if due[least] > own or (due[least] == own and pool[least] > client):
+            break
+        due[parent], pool[parent] = due[least], pool[least]
+        parent = least
+    due[parent], pool[parent] = own, client

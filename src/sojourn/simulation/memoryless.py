@@ -15,15 +15,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.simulation.queues import Queues
-from sojourn.simulation.turns import Turns, furthest_behind
+from sojourn.simulation.events import Completions, DueTimes, Queues, furthest_behind
 from sojourn.types import FloatArray, IntArray
 
 _index = np.uint64
 
 
 class Busy(NamedTuple):
-    """Who is at work: ``members[start[b] : start[b] + size[b]]`` are the busy clients of bucket b.
+    """The busy clients: ``members[start[b] : start[b] + size[b]]`` are the busy clients of bucket b.
 
     ``bound`` is the largest rate in a bucket, ``mixed`` whether others are smaller. Each bucket has a
     spare place at its end, where the kernel may write without effect.
@@ -80,28 +79,27 @@ def advance(
     picks: FloatArray,
     gaps: FloatArray,
     targets: NDArray[np.uint32],
-    turns: Turns | None,
+    due_times: DueTimes | None,
     pool: NDArray[np.uint32],
     idle_clients: int,
     cursor: IntArray,
     now: float,
     limit: float,
     done: int,
-    client_out: NDArray[np.int32],
-    sent_out: IntArray,
-    time_out: FloatArray,
+    completions: Completions,
 ) -> tuple[int, float, bool]:
     """Run until the output is full, random numbers run out, or the clock passes ``limit``.
 
     ``picks`` are uniform numbers that draw finishers, ``gaps`` unit exponential times and ``targets``
     the routed clients; ``cursor`` says how many of picks (and gaps) and of targets have been used.
-    With ``turns`` (never-queue) the client whose turn it is among the first ``idle_clients`` of
-    ``pool`` and the finisher gets the task; without, the kernel is compiled without a word of them.
+    With ``due_times`` (never-queue) the client whose task is due first, among the first ``idle_clients``
+    of ``pool`` and the finisher, gets the task; without, the kernel is compiled without them.
     ``done`` rounds were completed before. Returns the rounds written, the clock, and whether it has
     passed ``limit``.
     """
     ends, following, sent = queues
     members, start, size, bound, mixed, bucket, rate = busy
+    client_out, sent_out, time_out = completions
     used, routed = cursor[0], cursor[1]
     nobody = np.uint32(following.size - 1)
     head, tail = _index(0), _index(1)
@@ -148,11 +146,11 @@ def advance(
         members[_index(start[b] + vacated)] = members[_index(start[b] + in_bucket - 1)]
         size[b] = in_bucket - (1 if emptied else 0)
 
-        if turns is None:
+        if due_times is None:
             client = targets[_index(routed)]
             routed += 1
         else:
-            client = np.uint32(furthest_behind(pool, idle_clients, turns, finisher))
+            client = np.uint32(furthest_behind(pool, idle_clients, due_times, finisher))
         sent[slot] = done + written
         following[slot] = nobody
         first = ends[client, head]

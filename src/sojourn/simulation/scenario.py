@@ -1,111 +1,141 @@
 """What a simulation assumes beside the network: laws, policy, start, work."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from sojourn.checks import check_positive
-from sojourn.dispatch import Policy, Routed, as_policy, policy_to_table
+from sojourn._support.checks import check_positive
+from sojourn.dispatch import NeverQueue, Policy, Routed, as_policy, policy_to_table
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.laws import (
+from sojourn.fleet import Network
+from sojourn.fleet.calendars import Drift, Hours, as_drift, as_hours
+from sojourn.fleet.laws import (
     Law,
+    LawLike,
     Laws,
     ServiceLaw,
+    as_law,
     as_laws,
+    check_law_per_class,
     fleet_laws,
     law_to_table,
 )
-from sojourn.network import Network
-from sojourn.simulation.calendars import Calendars, Drift, Hours, as_drift, as_hours
+from sojourn.simulation.calendars import Calendars
 from sojourn.simulation.starts import Start, start_name
 from sojourn.simulation.streams import Seed
+from sojourn.types import FloatArray
 
 OFFLINE = ("wait", "lose")
 """What becomes of the tasks of a client that goes away."""
+
+
+PolicyLike = str | Mapping[str, object] | Policy
+HoursLike = Hours | dict[str, object]
+Work = float | Sequence[float] | FloatArray
+"""Service times that a task takes: one number for all clients, or one for each."""
+DriftLike = Drift | Sequence[Sequence[Sequence[float]]]
+
+
+class ScenarioParts(TypedDict, total=False):
+    """The keyword arguments of `Scenario`; ``None`` means the default."""
+
+    law: Laws | None
+    policy: PolicyLike | None
+    start: Start | None
+    work: Work | None
+    paired: bool | None
+    link_law: LawLike | None
+    server_law: LawLike | None
+    offline: str | None
+    hours: HoursLike | None
+    drift: DriftLike | None
 
 
 @dataclass(frozen=True, init=False)
 class Scenario:
     """How tasks are served and sent: one value from the experiment to the schedule on disk.
 
-    ``laws`` has one entry, or one per class of the (whole) fleet; a task takes ``work`` service
-    times. With ``paired`` every client draws its service times from a stream of its own, so that
-    the j-th task of a client takes the same time under every policy, routing and concurrency with
-    the same seed: differences between strategies are then due to the strategies.
+    ``law`` is the law of the service times by name, as a table or as a value, or a list with one per
+    class of the (whole) fleet; the attribute is a tuple of laws. ``policy`` says who gets the next
+    task (`sojourn.dispatch`) and ``start`` where the first tasks are: ``"spread"``, ``"stationary"`` or
+    the number of tasks of each client. A task takes ``work`` service times, such as the local steps of a
+    client: one number for all clients, or one for each. With ``paired`` every
+    client draws its service times from a stream of its own, so that the j-th task of a client takes
+    the same time under every policy, routing and concurrency with the same seed: differences between
+    strategies are then due to the strategies.
 
     Where the network has links and a server that take time, ``link_law`` and ``server_law`` are the
     laws of those times, exponential by default. In steady state the law of the links does not
     matter, only their means; that of the server does.
 
-    Clients come and go as the fleet's ``mean_up`` and ``mean_down`` say, and within ``hours``
-    (`Hours`); ``offline`` says whether what a client has when it goes waits for it, ``"wait"``, or is
-    lost and sent anew, ``"lose"``. ``drift`` (`Drift`) multiplies speeds as time goes by.
+    Clients are present as the fleet's ``mean_up`` and ``mean_down`` say, and within ``hours``
+    (`Hours`); ``offline`` says whether the tasks of a client that leaves wait for it, ``"wait"``, or
+    are lost and sent anew, ``"lose"``. ``drift`` (`Drift`) multiplies speeds as time goes by.
 
-    >>> Scenario(law="lognormal", policy="never-queue")
+    >>> scenario = Scenario(law="lognormal", policy="never-queue")
+    >>> scenario
     Scenario(lognormal(sigma=1) service, never-queue dispatch, spread start)
+    >>> from dataclasses import replace
+    >>> replace(scenario, work=2.0)
+    Scenario(lognormal(sigma=1) service, never-queue dispatch, spread start, work 2)
     """
 
-    laws: tuple[ServiceLaw, ...]
+    law: tuple[ServiceLaw, ...]
     policy: Policy
     start: str | tuple[int, ...]
-    work: float
+    work: float | tuple[float, ...]
     paired: bool
-    link_law: ServiceLaw = Law("exponential")
-    server_law: ServiceLaw = Law("exponential")
-    offline: str = "wait"
-    hours: Hours | None = None
-    drift: Drift | None = None
+    link_law: ServiceLaw
+    server_law: ServiceLaw
+    offline: str
+    hours: Hours | None
+    drift: Drift | None
 
     def __init__(
         self,
         *,
         law: Laws | None = None,
-        policy: str | Mapping[str, Any] | Policy | None = None,
+        policy: PolicyLike | None = None,
         start: Start | None = None,
-        work: float = 1.0,
-        paired: bool = False,
-        link_law: str | Mapping[str, Any] | ServiceLaw | None = None,
-        server_law: str | Mapping[str, Any] | ServiceLaw | None = None,
-        offline: str = "wait",
-        hours: Any = None,
-        drift: Any = None,
+        work: Work | None = None,
+        paired: bool | None = None,
+        link_law: LawLike | None = None,
+        server_law: LawLike | None = None,
+        offline: str | None = None,
+        hours: HoursLike | None = None,
+        drift: DriftLike | None = None,
     ) -> None:
-        check_positive("work", work)
-        begin: Any = "spread" if start is None else start
-        if start_name(begin) == "given":
-            try:
-                begin = tuple(np.asarray(begin, dtype=np.float64).tolist())
-            except (TypeError, ValueError, OverflowError) as error:
-                raise InvalidInput(
-                    "start must be 'spread', 'stationary' or the number of tasks of each client"
-                ) from error
-        object.__setattr__(self, "laws", (Law("exponential"),) if law is None else as_laws(law))
-        object.__setattr__(self, "policy", Routed() if policy is None else as_policy(policy))
-        object.__setattr__(self, "start", begin)
-        object.__setattr__(self, "work", float(work))
-        object.__setattr__(self, "paired", bool(paired))
-        object.__setattr__(self, "link_law", _one_law(link_law, "link_law"))
-        object.__setattr__(self, "server_law", _one_law(server_law, "server_law"))
-        if offline not in OFFLINE:
+        if offline not in (None, *OFFLINE):
             raise UnknownName("way to be offline", offline, OFFLINE)
-        object.__setattr__(self, "offline", offline)
-        object.__setattr__(self, "hours", as_hours(hours))
-        object.__setattr__(self, "drift", as_drift(drift))
+        values = {
+            "law": (Law("exponential"),) if law is None else as_laws(law),
+            "policy": Routed() if policy is None else as_policy(policy),
+            "start": "spread" if start is None else _checked_start(start),
+            "work": 1.0 if work is None else _checked_work(work),
+            "paired": bool(paired),
+            "link_law": as_law(link_law, "link_law"),
+            "server_law": as_law(server_law, "server_law"),
+            "offline": offline or "wait",
+            "hours": as_hours(hours),
+            "drift": as_drift(drift),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
-    def of(cls, network: Network, **parts: Any) -> "Scenario":
-        """The scenario of these parts; without a law, the laws that the fleet itself tells."""
+    def of(cls, network: Network, **parts: Unpack[ScenarioParts]) -> "Scenario":
+        """The scenario of these parts; without a law, the laws in the fleet's own column."""
         if parts.get("law") is None:
-            parts = {**parts, "law": fleet_laws(network.whole_fleet())}
+            parts["law"] = fleet_laws(network.whole_fleet())
         return cls(**parts)
 
     @property
-    def law(self) -> str:
-        """The laws in words."""
-        return ", ".join(dict.fromkeys(str(law) for law in self.laws))
+    def law_text(self) -> str:
+        """The laws of the service times as text."""
+        return ", ".join(dict.fromkeys(str(law) for law in self.law))
 
     @property
     def start_name(self) -> str:
@@ -115,11 +145,37 @@ class Scenario:
     @property
     def is_exponential(self) -> bool:
         """Whether the theory is about these service times, of the clients and of the server."""
-        return all(law == Law("exponential") for law in (*self.laws, self.server_law))
+        return all(law == Law("exponential") for law in (*self.law, self.server_law))
+
+    def client_work(self, network: Network) -> FloatArray:
+        """The work of a task of every client, shape ``(n,)``."""
+        return np.broadcast_to(np.array(self.work), (network.size,))
+
+    def task_network(self, network: Network) -> Network:
+        """``network`` with the rates of whole tasks; work per client makes a class of every client."""
+        if not isinstance(self.work, tuple):
+            rates = network.fleet.service_rates / self.work
+            return replace(network, fleet=network.fleet.with_rates(rates))
+        clients = each_client(network)
+        rates = clients.fleet.service_rates / self.client_work(network)
+        return replace(clients, fleet=clients.fleet.with_rates(rates))
+
+    def shares(self, network: Network) -> FloatArray | None:
+        """Every client's share of the completions in the long run, ``(n,)``; ``None``: unknown."""
+        differs = isinstance(self.work, tuple)
+        if differs and isinstance(self.policy, NeverQueue) and network.server_rate is None:
+            from sojourn.theory.never_queue import never_queue
+
+            law = self.law if len(self.law) == 1 else None
+            clients = each_client(network)
+            patience = self.policy.patience
+            work = self.client_work(network)
+            return never_queue(clients, work=work, patience=patience, law=law).shares
+        return self.policy.shares(network)
 
     def has_calendar(self, network: Network) -> bool:
         """Whether clients are away at times, or change their speed."""
-        return network.fleet.comes_and_goes or self.hours is not None or self.drift is not None
+        return network.fleet.is_intermittent or self.hours is not None or self.drift is not None
 
     def calendars(self, network: Network, seed: Seed) -> Calendars | None:
         """When clients are there, and how fast; ``None`` if always, and always the same."""
@@ -130,11 +186,11 @@ class Scenario:
 
     def check(self, network: Network) -> None:
         """Raise unless ``network`` can be simulated so."""
-        wholes = int(network.parents[-1]) + 1
-        if len(self.laws) not in (1, wholes):
+        check_law_per_class(self.law, network)
+        if isinstance(self.work, tuple) and len(self.work) != network.size:
             raise InvalidInput(
-                f"there must be one law for all clients or one for every class of the fleet, which "
-                f"has {wholes}; there are {len(self.laws)}"
+                f"work must be one number, or one for each of the {network.size} clients; there are "
+                f"{len(self.work)}"
             )
         self.policy.check(network, self.start_name)
         given = () if isinstance(self.start, str) else self.start
@@ -143,15 +199,15 @@ class Scenario:
                 f"the policy '{self.policy.name}' starts with at most one task per client"
             )
 
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> dict[str, object]:
         """Plain values for TOML and JSON, which `from_table` reads back."""
-        laws = [law_to_table(law) for law in self.laws]
+        laws = [law_to_table(law) for law in self.law]
         stations = {"link-law": self.link_law, "server-law": self.server_law}
         return {
             "law": laws[0] if len(laws) == 1 else laws,
             "policy": policy_to_table(self.policy),
             "start": self.start if isinstance(self.start, str) else list(self.start),
-            "work": self.work,
+            "work": list(self.work) if isinstance(self.work, tuple) else self.work,
             "paired": self.paired,
             **{k: law_to_table(v) for k, v in stations.items() if v != Law("exponential")},
             **({} if self.offline == "wait" else {"offline": self.offline}),
@@ -168,28 +224,57 @@ class Scenario:
             start=table["start"],
             work=table["work"],
             paired=table.get("paired", False),
-            link_law=_one_law(table.get("link-law"), "link-law", folder),
-            server_law=_one_law(table.get("server-law"), "server-law", folder),
+            link_law=as_law(table.get("link-law"), "link-law", folder),
+            server_law=as_law(table.get("server-law"), "server-law", folder),
             offline=table.get("offline", "wait"),
             hours=table.get("hours"),
             drift=table.get("drift"),
         )
 
     def __repr__(self) -> str:
-        work = "" if self.work == 1.0 else f", work {self.work:g}"
+        least, most = (
+            (min(self.work), max(self.work)) if isinstance(self.work, tuple) else (self.work,) * 2
+        )
+        span = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+        work = "" if self.work == 1.0 else f", work {span}"
         paired = ", paired" if self.paired else ""
         return (
-            f"Scenario({self.law} service, {self.policy.name} dispatch, "
+            f"Scenario({self.law_text} service, {self.policy.name} dispatch, "
             f"{self.start_name} start{work}{paired})"
         )
 
 
-def _one_law(
-    given: str | Mapping[str, Any] | ServiceLaw | None, where: str, folder: Path | None = None
-) -> ServiceLaw:
-    if given is None:
-        return Law("exponential")
-    laws = as_laws(given, where, folder)
-    if len(laws) > 1:
-        raise InvalidInput(f"{where}: there is one law for all; {len(laws)} were given")
-    return laws[0]
+def _checked_work(work: Work) -> float | tuple[float, ...]:
+    if np.ndim(work) == 0:
+        return check_positive("work", work)  # type: ignore[arg-type]
+    return tuple(check_positive("work", one) for one in np.asarray(work).tolist())
+
+
+def each_client(network: Network) -> Network:
+    """``network`` with a class of its own for every client."""
+    fleet = network.fleet
+    classes = np.repeat(np.arange(fleet.classes), fleet.counts)
+    clients = fleet.select(classes, np.ones(network.size, dtype=np.int64))
+    parents = network.parents[classes]
+    return replace(network, fleet=clients, routing=network.client_routing, parents=parents)
+
+
+def _checked_start(start: Start) -> str | tuple[int, ...]:
+    if start_name(start) != "given":
+        return str(start)
+    try:
+        return tuple(np.asarray(start, dtype=np.float64).tolist())
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(
+            "start must be 'spread', 'stationary' or the number of tasks of each client"
+        ) from error
+
+
+def chosen_scenario(network: Network, scenario: Scenario | None, parts: ScenarioParts) -> Scenario:
+    """``scenario``, or the one made of its parts; raise if both are given."""
+    given = [name for name, value in parts.items() if value is not None]
+    if scenario is None:
+        return Scenario.of(network, **parts)
+    if given:
+        raise InvalidInput(f"give a scenario or its parts ({', '.join(given)}), not both")
+    return scenario

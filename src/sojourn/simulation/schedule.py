@@ -1,4 +1,7 @@
-"""What happened when: for every completed task its client, its dispatch and its time."""
+"""What happened when: for every completed task its client, its dispatch and its time.
+
+And what that tells: how long clients computed, received and sent, what energy and bytes it took.
+"""
 
 import os
 from dataclasses import dataclass
@@ -8,13 +11,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.compiling import Deferring  # noqa: F401
+from sojourn._support.checks import check_number
+from sojourn._support.compiling import Deferring  # noqa: F401
+from sojourn.dispatch import Idle, NeverQueue, Routed, Shuffled, Synchronous
 from sojourn.errors import InvalidInput
-from sojourn.network import Network
+from sojourn.figures.timeline import Timeline
+from sojourn.fleet import Network
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.storage import ScheduleWriter, read_fields
 from sojourn.simulation.streams import Seed
-from sojourn.timeline import Timeline
+from sojourn.theory.energy import POWERS
 from sojourn.types import FloatArray, IntArray
 
 
@@ -27,15 +33,15 @@ class Schedule:
     weights after that many rounds. ``pending_client`` and ``pending_dispatched`` are the tasks
     still in flight at the end. Who finishes when does not depend on the weights: one schedule serves
     every model, data set and server rule. ``spent`` is the time spent in every stage where tasks
-    travel (see `sojourn.simulation.journeys`); `sojourn.simulation.activity.time_spent` reads it.
+    travel (see `sojourn.simulation.stations`); `time_spent` reads it.
     ``cut`` are the rounds whose task the policy cut short, so that they have no result.
 
-    >>> from sojourn.network import built_in_fleet, uniform_routing
+    >>> from sojourn.fleet import built_in_fleet, uniform_routing
     >>> from sojourn.simulation.simulate import simulate
     >>> fleet = built_in_fleet("three-clusters")
     >>> schedule = simulate(Network(fleet, uniform_routing(fleet), 30), rounds=1000, seed=1)
     >>> schedule
-    Schedule(1000 rounds in ... units of time, 30 clients, concurrency 30)
+    Schedule(1000 rounds in ... time units, 30 clients, concurrency 30)
     """
 
     client: NDArray[np.int32]
@@ -63,7 +69,7 @@ class Schedule:
     @property
     def shares(self) -> FloatArray | None:
         """Every client's share of the completions in the long run, ``(n,)``; ``None``: unknown."""
-        return self.scenario.policy.shares(self.network)
+        return self.scenario.shares(self.network)
 
     @property
     def relative_delay(self) -> IntArray:
@@ -78,7 +84,7 @@ class Schedule:
         return float(self.time[-1])
 
     def throughput(self, *, warm_up: int = 0) -> float:
-        """Rounds completed per unit of time, leaving out the first ``warm_up`` rounds."""
+        """Rounds completed per time unit, leaving out the first ``warm_up`` rounds."""
         self._check_warm_up(warm_up)
         begun = float(self.time[warm_up - 1]) if warm_up else 0.0
         return (self.rounds - warm_up) / (self.duration - begun)
@@ -116,12 +122,12 @@ class Schedule:
     def timeline(self, until: float | None = None) -> Timeline:
         """Who computes what when, up to the time ``until``; by default some tasks of every client.
 
-        >>> from sojourn.network import built_in_fleet, uniform_routing
+        >>> from sojourn.fleet import built_in_fleet, uniform_routing
         >>> from sojourn.simulation.simulate import simulate
         >>> fleet = built_in_fleet("three-clusters")
         >>> schedule = simulate(Network(fleet, uniform_routing(fleet), 30), rounds=1000, seed=1)
         >>> schedule.timeline(until=50.0)
-        Timeline(... tasks in 50 units of time, 30 clients busy ...% of it, ... tasks waiting)
+        Timeline(... tasks in 50 time units, 30 clients busy ...% of it, ... tasks waiting)
         """
         return Timeline.from_completions(
             self.client,
@@ -164,7 +170,7 @@ class Schedule:
 
     def __repr__(self) -> str:
         return (
-            f"Schedule({self.rounds} rounds in {self.duration:.6g} units of time, "
+            f"Schedule({self.rounds} rounds in {self.duration:.6g} time units, "
             f"{self.network.size} clients, concurrency {self.network.concurrency})"
         )
 
@@ -201,3 +207,118 @@ def _add_delays(
     for t in range(warm_up, client.size):
         total[client[t]] += t - dispatched[t]
         number[client[t]] += 1
+
+
+KEEPS_TASKS = (Routed, NeverQueue, Idle, Shuffled, Synchronous)
+"""Policies that let every task run to its end, so that a schedule tells who computed when."""
+
+
+def tells_time_spent(scenario: Scenario) -> bool:
+    """Whether `time_spent` can be had from the schedules of ``scenario``."""
+    return isinstance(scenario.policy, KEEPS_TASKS)
+
+
+def time_spent(schedule: Schedule) -> FloatArray:
+    """Time that each client spent computing, receiving and sending, shape ``(n, 3)``.
+
+    Tasks still under way count for what they took until the end. Cost: O(rounds), or O(n) where the
+    kernel recorded it.
+
+    >>> from sojourn.fleet import Fleet, Network
+    >>> from sojourn.simulation.simulate import simulate
+    >>> network = Network(Fleet([1.0, 2.0]), [0.5, 0.5], 1)
+    >>> time_spent(simulate(network, time=6.0, law="deterministic", seed=2)).sum()
+    np.float64(6.0)
+    """
+    n = schedule.network.size
+    if not tells_time_spent(schedule.scenario):
+        raise InvalidInput(
+            f"the policy '{schedule.scenario.policy.name}' may stop tasks, whose time a schedule "
+            "does not tell"
+        )
+    if schedule.spent is not None:
+        return np.asarray(schedule.spent[:-1].reshape(3, n).T)
+    busy = np.zeros((n, 3))
+    busy[:, 0] = _computing(
+        schedule.client,
+        schedule.dispatched,
+        schedule.time,
+        schedule.pending_client,
+        schedule.pending_dispatched,
+        n,
+        schedule.duration,
+    )
+    return busy
+
+
+def energy_used(schedule: Schedule, *, server_power: float = 0.0) -> FloatArray:
+    """Energy that each client used over the run, shape ``(n,)``, then the server's.
+
+    As in `sojourn.theory.energy.energy_per_round`, with the times that were simulated.
+    """
+    fleet = schedule.network.fleet
+    if not any(name in fleet.columns for name in POWERS):
+        raise InvalidInput(
+            f"the fleet tells no powers: give it one of the columns {', '.join(POWERS)}"
+        )
+    zero = np.zeros(fleet.classes)
+    compute, uplink, downlink, idle = (
+        fleet.expand(fleet.columns.get(name, zero)) for name in POWERS
+    )
+    spent = time_spent(schedule)
+    active = compute * spent[:, 0] + downlink * spent[:, 1] + uplink * spent[:, 2]
+    clients = active + idle * (schedule.duration - spent[:, 0])
+    at_server = 0.0 if schedule.spent is None else float(schedule.spent[-1])
+    return np.append(clients, server_power * at_server)
+
+
+def bytes_moved(schedule: Schedule, model_bytes: float) -> FloatArray:
+    """Bytes that each client received and sent over the run, shape ``(n, 2)``.
+
+    Every task sends a model of ``model_bytes`` down, also those still under way, and every completed
+    one an update of the same size up. Cost: O(rounds).
+
+    >>> from sojourn.fleet import Fleet, Network
+    >>> from sojourn.simulation.simulate import simulate
+    >>> network = Network(Fleet([1.0, 2.0]), [0.5, 0.5], 2)
+    >>> bytes_moved(simulate(network, rounds=100, seed=2), 10.0).sum(axis=0).tolist()
+    [1020.0, 1000.0]
+    """
+    size = check_number("model_bytes", model_bytes, above=0.0)
+    scenario, n = schedule.scenario, schedule.network.size
+    loses = scenario.offline == "lose" and scenario.has_calendar(schedule.network)
+    if loses or not tells_time_spent(scenario):
+        how = "clients that go away lose tasks" if loses else "the policy may stop tasks"
+        raise InvalidInput(f"{how}, and a schedule does not tell how many were sent in vain")
+    sent = np.bincount(schedule.client, minlength=n)
+    received = sent + np.bincount(schedule.pending_client, minlength=n)
+    return size * np.stack([received, sent], axis=1).astype(np.float64)
+
+
+@njit(cache=True, nogil=True)
+def _computing(
+    client: NDArray[np.int32],
+    dispatched: IntArray,
+    time: FloatArray,
+    pending_client: NDArray[np.int32],
+    pending_dispatched: IntArray,
+    clients: int,
+    end: float,
+) -> FloatArray:
+    """A task is served from when it was sent, or its client became free, whichever is later."""
+    busy = np.zeros(clients)
+    free = np.zeros(clients)
+    for t in range(client.size):
+        i = client[t]
+        sent = time[dispatched[t] - 1] if dispatched[t] else 0.0
+        busy[i] += time[t] - max(sent, free[i])
+        free[i] = time[t]
+    begun = np.full(clients, np.inf)
+    for j in range(pending_client.size):
+        i = pending_client[j]
+        sent = time[pending_dispatched[j] - 1] if pending_dispatched[j] else 0.0
+        begun[i] = min(begun[i], max(sent, free[i]))
+    for i in range(clients):
+        if begun[i] < end:
+            busy[i] += end - begun[i]
+    return busy

@@ -16,11 +16,11 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn.config import parse_json
+from sojourn._support.configuration import parse_json
+from sojourn._support.files import is_file, read_text
+from sojourn._support.provenance import provenance
 from sojourn.errors import InvalidFile, InvalidInput
-from sojourn.files import is_file, read_text
-from sojourn.network import Network
-from sojourn.provenance import provenance
+from sojourn.fleet import Network
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.streams import Seed, seed_from_record, seed_record
 from sojourn.types import FloatArray, IntArray
@@ -177,7 +177,7 @@ def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidFile(f"{path / _SETTINGS}: the entry {error} is missing or wrong") from error
     if any(arrays[name].shape != (rounds,) for name in _GROWING):
         raise InvalidFile(f"{folder}: the arrays do not have the {rounds} rounds it should have")
-    if network.has_stations or scenario.has_calendar(network):
+    if is_file(path / "spent.npy"):
         arrays["spent"] = _mapped(path / "spent.npy", "time")
     if is_file(path / "cut.npy"):
         arrays["cut"] = _mapped(path / "cut.npy", "dispatched")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from sojourn.deploy.checkpoint import restore_checkpoint, write_checkpoint
-from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deployment.checkpoint import restore_checkpoint, write_checkpoint
+from sojourn.deployment.dispatcher import Dispatcher
 from sojourn.dispatch import Chooser, Policy, as_policy, policy_to_table
-from sojourn.network import Fleet, Network
+from sojourn.fleet import Fleet, Network
 from sojourn.rules import AsyncSGD
 from sojourn.simulation.plain import PlainRun
-from sojourn.simulation.runs import start_run
+from sojourn.simulation.runs import Run, start_run
 from sojourn.simulation.scenario import Scenario
-from sojourn.testing.requirement import require
+from sojourn.testing.stateless import require
 from sojourn.types import FloatArray
 
 RATES = (0.5, 1.0, 1.0, 2.0, 4.0)
@@ -71,7 +71,7 @@ def check_chooser(policy: Policy) -> None:
         whole, resumed = list(_walk(policy, moment)), list(_walk(policy, moment, restore=True))
         require(
             whole == resumed,
-            "a chooser that takes up what record() gave, of one that is told at the same time that "
+            "a chooser restored from record(), compared with one that learns at the same time that "
             "something changed, must make the same choices from then on",
         )
 
@@ -247,16 +247,16 @@ def _filled(
         chooser.sent(chosen)
 
 
-def _run(run: object, rounds: int = ROUNDS) -> tuple[list[list[int]], list[float]]:
+def _run(run: Run, rounds: int = ROUNDS) -> tuple[list[list[int]], list[float]]:
     """Who finished, when each task was sent, and the times."""
     client, sent = np.empty(rounds, dtype=np.int32), np.empty(rounds, dtype=np.int64)
     time = np.empty(rounds)
-    run.advance(np.inf, 0, client, sent, time)  # type: ignore[attr-defined]
+    run.advance(np.inf, 0, (client, sent, time))
     return [client.tolist(), sent.tolist()], time.tolist()
 
 
-def _measured(run: object) -> list[float]:
-    """The share of every client and the rounds per unit of time, in the second half of a run."""
+def _measured(run: Run) -> list[float]:
+    """The share of every client and the rounds per time unit, in the second half of a run."""
     (clients, _), times = _run(run, 2 * ROUNDS)
     counts = np.bincount(clients[ROUNDS:], minlength=len(RATES)) / ROUNDS
     return [*counts.tolist(), ROUNDS / (times[-1] - times[ROUNDS - 1])]

@@ -2,17 +2,18 @@
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sojourn.deploy.checkpoint import restore_checkpoint, write_checkpoint
-from sojourn.deploy.dispatcher import Dispatcher
+from sojourn.deployment.checkpoint import restore_checkpoint, write_checkpoint
+from sojourn.deployment.dispatcher import Dispatcher
 from sojourn.dispatch import as_policy
 from sojourn.rules import Arrival, Rule, ServerState, check_rule
-from sojourn.testing.requirement import require
+from sojourn.rules.state import client_part, sent_with, steps_of
+from sojourn.testing.stateless import require
 from sojourn.types import Vector
 
 CLIENTS, CONCURRENCY, DIMENSION = 3, 3, 5
@@ -31,6 +32,7 @@ def check_rule_conforms(rule: Rule) -> None:
     check_attributes(rule)
     for dtype in (np.float32, np.float64):
         check_states(rule, dtype)
+    check_client_part(rule)
     check_deployment(rule)
     check_replay(rule)
 
@@ -41,8 +43,11 @@ def check_attributes(rule: Rule) -> None:
     require(isinstance(rule.name, str) and bool(rule.name), "name must be text")
     require(rule.sends in ("gradient", "difference"), "sends must be 'gradient' or 'difference'")
     require(isinstance(rule.policy, str), "policy must be the name of a dispatch policy")
+    steps = rule.local_steps
+    each = steps if isinstance(steps, tuple) else (steps,)
     require(
-        type(rule.local_steps) is int and rule.local_steps >= 1, "local_steps must be 1 or more"
+        all(type(number) is int and number >= 1 for number in each),
+        "local_steps must be 1 or more, or a tuple of such numbers",
     )
     own = rule.local_learning_rate
     require(own is None or own > 0, "local_learning_rate must be None or positive")
@@ -54,6 +59,11 @@ def check_states(rule: Rule, dtype: type[np.floating]) -> None:
     first = np.linspace(-1.0, 1.0, DIMENSION).astype(dtype)
     start = first.copy()
     state, twin = rule.begin(start, CLIENTS), rule.begin(start, CLIENTS)
+    sent = sent_with(rule, state)
+    require(
+        np.array_equal(sent[:DIMENSION], first),
+        "sent must return the weights, and behind them what else clients are to know",
+    )
     require(isinstance(state, ServerState), "begin must return a ServerState")
     require(state.version == 0, "begin must return version 0")
     require(np.array_equal(state.weights, first), "begin must keep the weights it is given")
@@ -62,7 +72,7 @@ def check_states(rule: Rule, dtype: type[np.floating]) -> None:
         own = own and not np.shares_memory(array, start)
         require(own, f"begin must give every state an array '{name}' of its own")
     _check_writable(state)
-    for arrival in _arrivals(start):
+    for arrival in _arrivals(rule, sent):
         before, version, kept = state.weights, state.version, state.weights.copy()
         update = arrival.update.copy()
         state, used = _applied(rule, state, arrival)
@@ -80,6 +90,37 @@ def check_states(rule: Rule, dtype: type[np.floating]) -> None:
         require(used == again, "the same arrivals must be used alike")
         _check_equal(state, twin, "the same arrivals must make the same state")
     require(np.array_equal(start, first), "apply must not change the first weights in place")
+
+
+def check_client_part(rule: Rule) -> None:
+    """What clients carry out, where the rule has such a part: `sojourn.rules.state.ClientPart`."""
+    methods = [hasattr(rule, name) for name in ("client_shift", "client_state")]
+    require(all(methods) or not any(methods), "client_shift and client_state go together")
+    part = client_part(rule)
+    if part is None:
+        return
+    weights = np.linspace(-1.0, 1.0, DIMENSION).astype(np.float32)
+    sent = sent_with(rule, rule.begin(weights, CLIENTS))
+    own: dict[str, Vector] = {}
+    difference = 0.1 * weights.astype(np.float64)
+    for _ in range(3):
+        before = sent.copy(), {name: array.copy() for name, array in own.items()}
+        shift = part.client_shift(sent, own)
+        require(shift.shape == (DIMENSION,), "client_shift must return a number for every weight")
+        after = dict(part.client_state(sent, own, difference, 2, 0.1))
+        again = dict(part.client_state(sent, own, difference, 2, 0.1))
+        plain = all(isinstance(array, np.ndarray) for array in after.values())
+        require(plain, "client_state must return arrays by name")
+        require(_same(after, again), "client_state must return the same for the same task")
+        require(
+            np.array_equal(sent, before[0]) and _same(own, before[1]),
+            "what a client has and what it was sent must not be changed in place",
+        )
+        own = after
+
+
+def _same(one: Mapping[str, Vector], other: Mapping[str, Vector]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
 
 
 def check_deployment(rule: Rule) -> None:
@@ -106,20 +147,26 @@ def check_deployment(rule: Rule) -> None:
 
 def check_replay(rule: Rule) -> None:
     """A replay with this rule, and one that is resumed from its checkpoint."""
-    from sojourn.train.replay.checkpoint import Checkpoint, CheckpointFile
+    from sojourn.training.replay.checkpoint import Checkpoint, CheckpointFile
+    from sojourn.training.replay.stack import Stack
 
     whole = _replay(rule)
     position = whole.beginning(batched=False)
-    whole.run(position, None, None)
+    Stack([whole]).run([position], batched=False)
     part = _replay(rule)
     with tempfile.TemporaryDirectory() as folder:
         file = CheckpointFile(Checkpoint(Path(folder) / "run.checkpoint"), part.identity())
-        part.run(part.beginning(batched=False), file, None, until=ARRIVALS // 2)
-        resumed = file.read()
-    if resumed is None:
-        raise AssertionError("no checkpoint was written")
-    part.run(resumed, None, None)
+        half = [part.beginning(batched=False)]
+        Stack([part]).run(half, batched=False, file=file, until=ARRIVALS // 2)
+        positions = file.read()
+    require(len(positions) == 1, "a checkpoint must be written")
+    Stack([part]).run(positions, batched=False)
+    resumed = positions[0]
     _check_equal(resumed.state, position.state, "a resumed replay must come to the same state")
+    left = resumed.clients.keys() == position.clients.keys() and all(
+        _same(resumed.clients[client], own) for client, own in position.clients.items()
+    )
+    require(left, "a resumed replay must leave the same with its clients, to the bit")
     same = repr(resumed.rows) == repr(position.rows)
     require(same, "a resumed replay must come to the same history")
 
@@ -127,10 +174,10 @@ def check_replay(rule: Rule) -> None:
 def _replay(rule: Rule) -> Any:
     import torch
 
-    from sojourn.network import Fleet, Network, uniform_routing
+    from sojourn.fleet import Fleet, Network, uniform_routing
     from sojourn.simulation.simulate import simulate
-    from sojourn.train.replay.loop import Replay
-    from sojourn.train.replay.problem import Problem
+    from sojourn.training.problem.problem import Problem
+    from sojourn.training.replay.run import Replay
 
     fleet = Fleet([1.0, 2.0, 4.0])
     network = Network(fleet, uniform_routing(fleet), CONCURRENCY)
@@ -168,22 +215,24 @@ def _answer(server: Dispatcher, rounds: int, now: float) -> None:
     """Answer the oldest task that is out, again and again."""
     for t in range(rounds):
         task = server.tasks[min(number for client in server.clients for number in client.out)]
-        update = server.weights_of(task) * np.float32(0.1 + 0.1 * (task.ordinal % 3))
+        update = server.weights_of(task)[:DIMENSION] * np.float32(0.1 + 0.1 * (task.ordinal % 3))
         server.completed(task.number, update, now=now + t)
 
 
-def _arrivals(sent: Vector) -> Iterator[Arrival]:
+def _arrivals(rule: Rule, sent: Vector) -> Iterator[Arrival]:
     random = np.random.default_rng(1)
     for k in range(ARRIVALS):
         yield Arrival(
             random.normal(size=DIMENSION).astype(sent.dtype),
-            sent,
+            sent.copy(),
             client=k % CLIENTS,
             staleness=(0, 0, 0, 3)[k % 4],
             share=0.25,
             divisor=0.75,
             round=k,
             progress=k / ARRIVALS,
+            loss=1.0 / (k + 1),
+            steps=steps_of(rule, k % CLIENTS),
         )
 
 

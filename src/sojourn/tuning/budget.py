@@ -1,89 +1,123 @@
-"""What a race will cost, measured before it starts, and how to make it fit."""
+"""What tuning will cost, measured before it starts, and which candidates fit into a budget."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from sojourn._support.progress import duration
 from sojourn.errors import InvalidInput
 from sojourn.simulation.schedule import Schedule
-from sojourn.train.experiment.build import validation_problem
-from sojourn.train.experiment.cells import ONE_AT_A_TIME, using_threads
-from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.strategy import Strategy
-from sojourn.train.replay.gradients import stacks_well
-from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.replay import MOST_TOGETHER, Lockstep
+from sojourn.strategy import Strategy
+from sojourn.training.experiment.build import validation_problem
+from sojourn.training.experiment.jobs import ONE_AT_A_TIME, at_seed, mean_steps, using_threads
+from sojourn.training.problem.gradients import LONGEST_RUN, stacks_well
+from sojourn.training.problem.problem import Problem
+from sojourn.training.replay.run import Replay
+from sojourn.training.replay.stack import Stack
 from sojourn.tuning.pilots import evaluated_parts, group_key, schedule_for
-from sojourn.tuning.race import (
-    LEAST_FINALISTS,
-    LEAST_SEEDS,
-    LOOKED_BELOW,
+from sojourn.tuning.setting import Setting
+from sojourn.tuning.successive_halving import (
+    REPEATS,
     RUNGS,
     expected_cost,
     expected_runs,
-    repeated,
+    opening,
 )
-from sojourn.tuning.setting import Setting
 
 TRIAL_GRADIENTS = 96
 TRIAL_EVALUATIONS = 3
 FEWEST_RATES = 4
+CONFIRMED = 3
+"""The best strategies of successive halving that are run on fresh seeds, besides the baselines."""
+LEAST_SEEDS, MOST_SEEDS = 3, 6
+"""Fresh seeds on which they are compared."""
 OVERHEAD = 1.2
-"""Schedules and learning rates added beyond an edge, in proportion."""
+"""What schedules and learning rates beyond an edge add, in proportion."""
+ENTERING = 1 / 4
+"""The number of strategies that enter after the first rung, in proportion to those that opened."""
+MOST_SECONDS = 5.0
+"""How long costs are measured at most."""
+OVER = 0.15
+"""By how much a budget may be exceeded if there were no answer otherwise, in proportion."""
+MOST_CONFIRMING = 0.4
+"""The largest fraction of a budget that is set aside for the confirmation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Seconds per gradient: alone, and in lockstep by group; gradients of a whole run by group.
+    """Seconds and gradients, by group of strategies that share a schedule.
 
-    ``evaluation`` is the seconds that judging weights on the held-out samples takes.
+    ``solo`` is the seconds of a gradient of a run by itself, ``batched`` if its independent gradients are
+    computed together, ``together`` those of one computed with the other
+    candidates of its group; ``gradients`` are those of a whole run; ``evaluation`` is the seconds of
+    one evaluation on the held-out samples. All are of the processor; on a busy machine they take
+    ``slowdown`` times as long.
     """
 
     solo: float
+    batched: bool
     evaluation: float
-    together: Mapping[Any, float]
-    runs: Mapping[Any, float]
+    together: Mapping[object, float]
+    gradients: Mapping[object, float]
+    slowdown: float = 1.0
 
-    def gradients(self, experiment: Experiment) -> float:
-        """Gradients of a whole run, on average over the strategies."""
-        return sum(self.runs[group_key(s)] for s in experiment.strategies) / len(
-            experiment.strategies
-        )
+    def whole_run(self, setting: Setting) -> float:
+        """Seconds of a whole run computed alone, on average over the strategies that open."""
+        strategies = [setting.experiment.strategies[i] for i in setting.rates]
+        numbers = [self.gradients[group_key(strategy)] for strategy in strategies]
+        return self.solo * sum(numbers) / len(numbers)
 
 
-def measure(setting: Setting) -> Costs:
-    """Time a few gradients of every group of candidates, alone and in lockstep."""
+def measure(setting: Setting, seconds: float = MOST_SECONDS) -> Costs:
+    """Time a few gradients of every group of candidates, alone and together with its group.
+
+    After ``seconds`` the remaining groups are taken to cost the mean of those measured: a rough estimate
+    soon is worth more than a good one late.
+    """
     experiment, seed = setting.experiment, setting.pilot_seed
+    begun, processor = time.monotonic(), time.process_time()
     problem = validation_problem(experiment, seed)
     batched = stacks_well(problem)
-    together: dict[Any, float] = {}
-    runs: dict[Any, float] = {}
+    members: dict[object, list[int]] = {}
+    for i in (*setting.rates, *setting.reserve):
+        members.setdefault(group_key(experiment.strategies[i]), []).append(i)
+    schedules = {
+        key: schedule_for(experiment, experiment.strategies[own[0]], seed)
+        for key, own in members.items()
+    }
+    resolved = {
+        key: at_seed(experiment, experiment.strategies[own[0]], seed)
+        for key, own in members.items()
+    }
+    gradients = {
+        key: float(schedule.rounds * mean_steps(resolved[key]))
+        for key, schedule in schedules.items()
+    }
+    # The groups that cost the most are measured first: the others hardly matter.
+    together: dict[object, float] = {}
     solo = 0.0
-    for i, strategy in enumerate(experiment.strategies):
-        key = group_key(strategy)
-        if key in together:
+    for key in sorted(members, key=lambda key: -gradients[key] * len(members[key])):
+        if solo and time.monotonic() - begun > seconds:
+            together[key] = sum(together.values()) / len(together)
             continue
-        members = [j for j, s in enumerate(experiment.strategies) if group_key(s) == key]
-        number = sum(len(setting.rates[j]) for j in members if j in setting.rates) or 1
-        schedule = schedule_for(experiment, strategy, seed)
-        rate = min(setting.rates.get(i, (1e-3,)))
-        runs[key] = float(schedule.rounds * strategy.rule.local_steps)
-
+        strategy = resolved[key]
+        number = sum(len(setting.rates.get(i, ())) for i in members[key]) or 1
+        rate = min(min(rates) for rates in (*setting.rates.values(), *setting.reserve.values()))
         with ONE_AT_A_TIME, using_threads(experiment.threads):
-            runs_of = partial(_seconds, strategy, schedule, problem, rate, seed)
-            together[key] = runs_of(min(number, MOST_TOGETHER), batched)
-            solo = solo or runs_of(1, False)
+            seconds_of = partial(_seconds, strategy, schedules[key], problem, rate, seed)
+            together[key] = seconds_of(min(number, LONGEST_RUN), batched)
+            solo = solo or seconds_of(1, batched)
     with ONE_AT_A_TIME, using_threads(experiment.threads):
-        evaluation = _seconds_to_judge(problem)
-    return Costs(solo, evaluation, together, runs)
+        evaluation = _seconds_to_evaluate(problem)
+    taken = (time.monotonic() - begun) / max(time.process_time() - processor, 1e-9)
+    return Costs(solo, batched, evaluation, together, gradients, max(1.0, taken))
 
 
-def _seconds_to_judge(problem: Problem) -> float:
+def _seconds_to_evaluate(problem: Problem) -> float:
     weights = problem.initial_weights()
     problem.measures(weights)
     begin = time.thread_time()
@@ -101,91 +135,106 @@ def _seconds(
     copies: int,
     batched: bool,
 ) -> float:
-    """Processor time per gradient of so many runs in lockstep, the first two rounds left out."""
+    """Processor time per gradient of ``copies`` runs together, the first two rounds left out."""
     replays = [
-        Replay(schedule, problem, strategy.rule, learning_rate=rate, seed=seed)
+        Replay(
+            schedule,
+            problem,
+            strategy.rule,
+            learning_rate=rate,
+            seed=seed,
+            evaluate_every=schedule.rounds,
+        )
         for _ in range(copies)
     ]
-    for replay in replays:
-        replay.evaluate(every=max(1, schedule.rounds))
     places = [replay.beginning(batched) for replay in replays]
-    lockstep = Lockstep(replays)
-    lockstep.run(places, until=2, batched=batched)
+    stack = Stack(replays)
+    stack.run(places, until=2, batched=batched)
     begin, before = time.thread_time(), sum(place.round for place in places)
-    lockstep.run(places, until=max(4, TRIAL_GRADIENTS // copies), batched=batched)
+    stack.run(places, until=max(4, TRIAL_GRADIENTS // copies), batched=batched)
     done = sum(place.round for place in places) - before
-    return (time.thread_time() - begin) / max(1, done * strategy.rule.local_steps)
+    return (time.thread_time() - begin) / max(1.0, done * mean_steps(strategy))
 
 
 def planned_seconds(setting: Setting, costs: Costs, width: int) -> float:
-    """About how long race and confirmation take."""
-    strategies = setting.experiment.strategies
-    entered = setting.candidates
-    share = expected_cost(len(entered), len(setting.rates)) / max(1, len(entered))
-    race = costs.evaluation * _evaluations(setting)
-    for candidate in entered:
-        key = group_key(strategies[candidate.strategy])
-        race += share * costs.runs[key] * costs.together[key]
-    finalists = LEAST_FINALISTS + len(setting.baselines)
-    each = [costs.runs[group_key(strategies[i])] for i in setting.rates]
-    confirm = LEAST_SEEDS * finalists * costs.solo * sum(each) / max(1, len(each))
-    return OVERHEAD * (race + confirm) / width
+    """About how long successive halving and confirmation take together."""
+    strategies = [setting.experiment.strategies[i] for i in setting.rates]
+    entering = list(setting.reserve)[: math.ceil(ENTERING * len(setting.rates))]
+    rates = {**setting.rates, **{i: setting.reserve[i] for i in entering}}
+    whole_runs = expected_cost(rates, setting.baselines)
+    keys = [group_key(strategy) for strategy in strategies]
+    one_run = sum(costs.gradients[key] * costs.together[key] for key in keys) / len(keys)
+    halving = whole_runs * one_run + costs.evaluation * _evaluations(setting)
+    halving *= costs.slowdown
+    return OVERHEAD * halving / width + confirmation_seconds(setting, costs, width)
+
+
+def confirmation_seconds(setting: Setting, costs: Costs, width: int) -> float:
+    """About how long the confirmation on the least number of fresh seeds takes."""
+    finalists = CONFIRMED + len(setting.baselines)
+    runs = LEAST_SEEDS * finalists * costs.whole_run(setting) * costs.slowdown
+    return OVERHEAD * runs / width
 
 
 def _evaluations(setting: Setting) -> float:
-    """About how many evaluations a race takes."""
+    """About how many evaluations successive halving makes."""
     parts = evaluated_parts(setting.criterion)
     rows = np.diff([0, *np.searchsorted(parts, RUNGS, side="right")])
-    runs = expected_runs(len(setting.candidates), len(setting.rates))
-    whole = sum(repeated(len(setting.candidates))) + LOOKED_BELOW
-    return float(np.dot(runs, rows)) + whole * parts.size
+    runs = expected_runs(setting.rates, setting.baselines)
+    return float(np.dot(runs, rows)) + sum(REPEATS) * parts.size
 
 
-def fitted(setting: Setting, costs: Costs, budget: float | None, width: int) -> tuple[Setting, str]:
-    """The setting with as many candidates as fit into ``budget`` seconds, and a sentence about it."""
+def check_time_left(begun: float, budget: float) -> None:
+    """Raise if ``budget`` seconds since ``begun`` are gone before anything was run."""
+    spent = time.monotonic() - begun
+    if spent > budget:
+        raise InvalidInput(
+            f"a budget of {duration(budget)} is too small: to load the libraries and the problem took "
+            f"{duration(spent)}. Give more --budget."
+        )
+
+
+def least_seconds(setting: Setting, costs: Costs) -> float:
+    """About how long the first rung takes, and one confirming run: before that there is no answer."""
+    opened = opening(setting.rates)
+    keys = [group_key(setting.experiment.strategies[c.strategy]) for c in opened]
+    pilots = RUNGS[0] * sum(costs.gradients[key] * costs.together[key] for key in keys)
+    return costs.slowdown * (pilots + costs.whole_run(setting))
+
+
+def fitted(
+    setting: Setting, costs: Costs, budget: float, width: int, spent: float = 0.0
+) -> tuple[Setting, str]:
+    """The setting with as many candidates as fit into ``budget`` seconds, and a sentence about it.
+
+    ``spent`` seconds of the budget are gone already. First learning rates are taken out, down to four, then strategies, the last ones first.
+    If not even two strategies fit, their pilot runs will be ended early; a budget that ends before any
+    answer is refused.
+    """
     if not setting.rates:
         raise InvalidInput(
             "there are no candidates: list strategies in the experiment, or none at all"
         )
-    whole = planned_seconds(setting, costs, width)
-    if budget is None or whole <= budget:
-        return setting, _sentence(setting, whole, "")
-    most = max(len(rates) for rates in setting.rates.values())
-    for rates in range(most - 1, FEWEST_RATES - 1, -1):
-        smaller = setting.without(list(setting.rates), rates)
-        if planned_seconds(smaller, costs, width) <= budget:
-            return smaller, _sentence(
-                smaller,
-                planned_seconds(smaller, costs, width),
-                "fewer learning rates, to fit the budget",
-            )
     order = list(setting.rates)
-    for number in range(len(order) - 1, 1, -1):
-        smaller = setting.without(order[:number], FEWEST_RATES)
-        if planned_seconds(smaller, costs, width) <= budget:
-            return smaller, _sentence(
-                smaller,
-                planned_seconds(smaller, costs, width),
-                "fewer candidates, to fit the budget",
-            )
-    least = planned_seconds(setting.without(order[:2], FEWEST_RATES), costs, width)
+    most = max(len(rates) for rates in setting.rates.values())
+    smaller = [(order, rates) for rates in range(most - 1, FEWEST_RATES - 1, -1)]
+    smaller += [(order[:number], FEWEST_RATES) for number in range(len(order) - 1, 1, -1)]
+    choices = [setting, *(setting.without(*choice) for choice in smaller)]
+    for choice in choices:
+        seconds = planned_seconds(choice, costs, width)
+        if spent + seconds <= budget:
+            return choice, _sentence(choice, setting, seconds)
+    if spent + least_seconds(choice, costs) <= (1.0 + OVER) * budget:
+        left = (
+            f"{duration(seconds)}, of which the budget leaves {duration(max(0.0, budget - spent))}"
+        )
+        return choice, f"{_sentence(choice, setting, seconds).rpartition('about')[0]}about {left}"
     raise InvalidInput(
-        f"a budget of {duration(budget)} is too small for one race: two strategies at "
-        f"{FEWEST_RATES} learning rates take about {duration(least)}, all {len(order)} about "
-        f"{duration(whole)}. Give more --budget, or a shorter horizon (--time)."
+        f"a budget of {duration(budget)} is too small: two strategies at {FEWEST_RATES} "
+        f"learning rates take about {duration(spent + seconds)}, all {len(order)} about "
+        f"{duration(spent + planned_seconds(setting, costs, width))}. Give more --budget, or a shorter "
+        "horizon (--time)."
     )
-
-
-def duration(seconds: float) -> str:
-    """A time for people.
-
-    >>> duration(75), duration(8000)
-    ('75 s', '2 h 13 min')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def parse_duration(text: str) -> float:
@@ -205,10 +254,10 @@ def parse_duration(text: str) -> float:
     return value
 
 
-def _sentence(setting: Setting, seconds: float, cut: str) -> str:
-    strategies, candidates = len(setting.rates), len(setting.candidates)
-    note = f" ({cut})" if cut else ""
+def _sentence(chosen: Setting, whole: Setting, seconds: float) -> str:
+    strategies, candidates = len(chosen.rates), len(chosen.candidates)
+    note = "" if candidates == len(whole.candidates) else ", reduced to fit the budget"
     return (
         f"{candidates} candidates ({strategies} strategies at "
-        f"{candidates / strategies:.3g} learning rates each){note}: about {duration(seconds)}"
+        f"{candidates / strategies:.3g} learning rates each{note}): about {duration(seconds)}"
     )

@@ -1,12 +1,14 @@
-r"""Where to look for learning rates: a grid around the stable step for the measured curvature."""
+r"""Which learning rates to try: a grid around the stable step for the measured curvature."""
 
-from sojourn.rules import Rule
-from sojourn.stability import largest_stable_step
+from collections.abc import Sequence
+
+from sojourn.rules import Rule, learning_rate_scale
+from sojourn.theory.stability import largest_stable_step
 
 STEPS_BELOW, STEPS_ABOVE = 5, 2
 """Grid points on either side of the stable step."""
 FACTOR = 2.0
-MOST_EXTENSIONS = 4
+"""The ratio of neighbouring learning rates."""
 
 
 def grid(
@@ -14,37 +16,28 @@ def grid(
 ) -> tuple[float, ...]:
     """``number`` learning rates for ``rule``, a factor of two apart, around its stable step.
 
-    Momentum multiplies a step by 1/(1 - beta) in the long run, a gradient of several local steps is
-    their sum, and Adam's steps have a size of their own, whatever the curvature.
+    The rule says how its learning rate scales with that step: `sojourn.rules.learning_rate_scale`.
 
     >>> from sojourn.rules import AsyncSGD
     >>> [grid(AsyncSGD(local_steps=k), 1.0, tasks=1, weight_square=1.0, number=3) for k in (1, 4)]
     [(1.0, 2.0, 4.0), (0.25, 0.5, 1.0)]
     """
-    server = getattr(rule, "server", None)
-    kind = getattr(server, "name", "plain")
-    if kind == "adam" or rule.name == "fadas":
-        centre = 5e-3
-    else:
-        centre = largest_stable_step(tasks, weight_square) / max(curvature, 1e-12)
-        if rule.sends == "gradient":
-            centre /= rule.local_steps
-        if kind == "momentum":
-            centre *= 1.0 - float(getattr(server, "beta", 0.9))
+    stable = largest_stable_step(tasks, weight_square) / max(curvature, 1e-12)
+    centre = learning_rate_scale(rule, stable)
     below = round(STEPS_BELOW / (STEPS_BELOW + STEPS_ABOVE) * (number - 1))
     exponents = range(-below, number - below)
     return tuple(rounded(centre * FACTOR**k) for k in exponents)
 
 
-def extended(rates: tuple[float, ...], side: str) -> tuple[float, ...]:
-    """``rates`` with one more beyond an edge.
+def next_rate(rates: Sequence[float], rate: float, *, up: bool) -> float:
+    """The next larger or smaller of ``rates``; beyond their edge, twice or half of ``rate``.
 
-    >>> extended((0.1, 0.2), "above"), extended((0.1, 0.2), "below")
-    ((0.1, 0.2, 0.4), (0.05, 0.1, 0.2))
+    >>> next_rate((0.1, 0.2), 0.1, up=True), next_rate((0.1, 0.2), 0.1, up=False)
+    (0.2, 0.05)
     """
-    if side == "above":
-        return *rates, rounded(max(rates) * FACTOR)
-    return rounded(min(rates) / FACTOR), *rates
+    if up:
+        return min((r for r in rates if r > rate), default=rounded(rate * FACTOR))
+    return max((r for r in rates if r < rate), default=rounded(rate / FACTOR))
 
 
 def rounded(rate: float) -> float:

@@ -1,42 +1,44 @@
-"""Pilot runs: candidates that share a schedule advance in lockstep, judged on held-out samples."""
+"""Pilot runs: candidates that share a schedule are trained together, judged on held-out samples."""
 
+import math
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from sojourn.history import History
+from sojourn.runs.history import History
 from sojourn.simulation.schedule import Schedule
-from sojourn.train.experiment.build import client_weights_of, validation_problem
-from sojourn.train.experiment.cells import (
+from sojourn.strategy import Strategy
+from sojourn.training.experiment.build import client_weights_of, validation_problem
+from sojourn.training.experiment.experiment import Experiment
+from sojourn.training.experiment.jobs import (
     ONE_AT_A_TIME,
+    at_seed,
+    schedule_of,
     using_threads,
-    whole_schedule,
 )
-from sojourn.train.experiment.experiment import Experiment
-from sojourn.train.experiment.strategy import Strategy
-from sojourn.train.replay.gradients import stacks_well
-from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.problem import Problem
-from sojourn.train.replay.replay import Lockstep
-from sojourn.train.replay.state import ReplayState
-from sojourn.tuning.criteria import Criterion
-from sojourn.tuning.race import RUNGS, SPREAD_OF_SCORE, Candidate
+from sojourn.training.problem.gradients import stacks_well
+from sojourn.training.problem.problem import Problem
+from sojourn.training.replay.run import Replay
+from sojourn.training.replay.stack import Stack
+from sojourn.training.replay.state import ReplayState
+from sojourn.tuning.criteria import LAST, Criterion
+from sojourn.tuning.successive_halving import RUNGS, Candidate
 from sojourn.types import FloatArray
 
 POINTS = 64
-"""Evaluations of a whole run where its course counts: at times common to all, dense at the beginning."""
+"""Evaluations of a whole run whose course counts: at times common to all, dense at the beginning."""
 LAST_POINTS = 5
-"""Evaluations before every rung where only the final loss counts."""
+"""Evaluations before every rung where only the final value counts."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """Work for one process: candidates of one schedule and seed, and how far to take them.
+    """A job for one process: candidates with one schedule and seed, and how far to run them.
 
-    Runs are evaluated where ``criterion`` looks.
+    Runs are evaluated at the times that ``criterion`` needs.
     """
 
     experiment: Experiment
@@ -48,25 +50,53 @@ class Pilot:
 
 @dataclass(frozen=True, eq=False)
 class Advanced:
-    """What became of a `Pilot`: positions to go on from, rows so far, gradients computed."""
+    """The result of a `Pilot`: positions to go on from, histories so far, and what was computed.
+
+    ``whole_runs`` is the work done in units of runs over the whole horizon, and ``seconds`` how long it took.
+    """
 
     positions: tuple[ReplayState, ...]
     histories: tuple[History, ...]
     gradients: int
+    whole_runs: float
+    seconds: float
 
 
 class _Cache(threading.local):
-    """The schedule that this thread made last: candidates of one group and seed share it."""
+    """The last schedule of this thread: candidates of one group and seed share it."""
 
-    schedule_key: tuple[Any, ...] | None = None
+    schedule_key: tuple[object, ...] | None = None
     schedule: Schedule | None = None
 
 
 _cache = _Cache()
 
 
-def advance(pilot: Pilot, positions: Sequence[ReplayState | None]) -> Advanced:
-    """Take every candidate from where it stands to the pilot's fraction of the horizon."""
+class OutOfTime(Exception):
+    """The deadline passed before a pilot reached its fraction of the horizon."""
+
+
+def advance_until(
+    deadline: float, pilot: Pilot, positions: Sequence[ReplayState | None]
+) -> Advanced | None:
+    """`advance`, given up at ``deadline`` (of the clock of the day, which other machines have, too)."""
+    try:
+        return advance(pilot, positions, deadline)
+    except OutOfTime:
+        return None
+
+
+def advance(
+    pilot: Pilot, positions: Sequence[ReplayState | None], deadline: float = math.inf
+) -> Advanced:
+    """Run every candidate from its position to the pilot's fraction of the horizon."""
+
+    def check(done: int, total: int) -> None:
+        if time.time() > deadline:
+            raise OutOfTime
+
+    begun = time.monotonic()
+    check(0, 1)
     experiment = pilot.experiment
     with ONE_AT_A_TIME, using_threads(experiment.threads):
         problem = validation_problem(experiment, pilot.seed)
@@ -81,34 +111,37 @@ def advance(pilot: Pilot, positions: Sequence[ReplayState | None]) -> Advanced:
         ]
         before = sum(place.round for place in places)
         until = rounds_until(experiment, schedule, pilot.fraction)
-        Lockstep(runs).run(places, until=until, batched=together)
+        Stack(runs).run(places, until=until, batched=together, advance=check)
         histories = tuple(
             run.history(place, experiment.strategies[c.strategy].name, {})
             for run, place, c in zip(runs, places, pilot.candidates, strict=True)
         )
-    steps = runs[0].rule.local_steps
-    return Advanced(tuple(places), histories, (sum(p.round for p in places) - before) * steps)
+    rounds = sum(place.round for place in places) - before
+    gradients = round(rounds * float(np.mean(runs[0].rule.local_steps)))
+    return Advanced(
+        tuple(places),
+        histories,
+        gradients,
+        rounds / max(1, schedule.rounds),
+        time.monotonic() - begun,
+    )
 
 
 def schedule_for(experiment: Experiment, strategy: Strategy, seed: int) -> Schedule:
-    """Who finishes when under a strategy over the whole horizon."""
+    """The schedule of a strategy over the whole horizon."""
     key = (group_key(strategy), experiment.rounds, experiment.time, seed)
     if _cache.schedule_key != key or _cache.schedule is None:
-        _cache.schedule = whole_schedule(experiment, strategy, seed)
+        _cache.schedule = schedule_of(experiment, strategy, seed)
         _cache.schedule_key = key
     return _cache.schedule
 
 
-def group_key(strategy: Strategy) -> tuple[Any, ...]:
-    """Strategies with the same key share schedules and what clients do: they go in lockstep."""
+def group_key(strategy: Strategy) -> tuple[object, ...]:
+    """Strategies with the same key share schedules and what clients compute: they run together."""
     rule, network = strategy.rule, strategy.network
     return (
-        *(rule.sends, rule.local_steps, rule.proximal, strategy.scenario),
-        *(
-            network.concurrency,
-            network.fleet.service_rates.tobytes(),
-            network.fleet.counts.tobytes(),
-        ),
+        *(rule.sends, rule.local_steps, rule.proximal, strategy.local_epochs, strategy.scenario),
+        *(network.concurrency, network.fleet),
         network.routing.tobytes() if strategy.scenario.policy.routes else b"",
     )
 
@@ -128,17 +161,16 @@ def rounds_until(experiment: Experiment, schedule: Schedule, fraction: float) ->
 
 def _run(pilot: Pilot, candidate: Candidate, problem: Problem, schedule: Schedule) -> Replay:
     experiment = pilot.experiment
-    strategy = experiment.strategies[candidate.strategy]
-    run = Replay(
+    strategy = at_seed(experiment, experiment.strategies[candidate.strategy], pilot.seed)
+    return Replay(
         schedule,
         problem,
         strategy.rule,
         learning_rate=candidate.learning_rate,
         seed=pilot.seed,
         client_weights=client_weights_of(experiment, problem),
+        evaluate_at=evaluation_times(experiment, schedule, pilot.criterion),
     )
-    run.evaluate(at=evaluation_times(experiment, schedule, pilot.criterion))
-    return run
 
 
 def evaluation_times(
@@ -153,12 +185,12 @@ def evaluation_times(
 
 
 def evaluated_parts(criterion: Criterion) -> FloatArray:
-    """At which fractions of the horizon: where scores are read, at the beginning first of all.
+    """The fractions of the horizon at which runs are evaluated, the beginning included.
 
-    A final loss is read before the rungs alone. Where the course of a run counts, at squares, since
-    learning is fast at first and slow at the end.
+    A final value is needed before each rung only. Where the course of a run counts, evaluations are at
+    squares, since learning is fast at first and slow at the end.
     """
     if criterion.kind != "final":
         return np.asarray((np.arange(POINTS + 1) / POINTS) ** 2)
-    last = np.linspace(1.0 - SPREAD_OF_SCORE, 1.0, LAST_POINTS)
+    last = np.linspace(1.0 - LAST, 1.0, LAST_POINTS)
     return np.unique([0.0, *np.outer(RUNGS, last).ravel()])

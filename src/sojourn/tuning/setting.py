@@ -8,26 +8,33 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.config import Table
-from sojourn.errors import InvalidFile
-from sojourn.jackson import analyze
-from sojourn.network import Network, square_root_routing
-from sojourn.optimize import NoiseRate, Objective, PerTime, optimize_routing
+from sojourn._support.configuration import Table
+from sojourn.fleet import Network, square_root_routing
+from sojourn.planning.objectives import NoiseRate, Objective, PerTime
+from sojourn.planning.search import optimize_routing
 from sojourn.rules import AsyncSGD, Weighting
-from sojourn.train.experiment.build import build_problem, calibration_of
-from sojourn.train.experiment.calibrate import curvature
-from sojourn.train.experiment.cells import threads_for
-from sojourn.train.experiment.experiment import FIRST_PILOT_SEED, Experiment, experiment_from_table
-from sojourn.train.experiment.strategy import Strategy, learning_rates_given
-from sojourn.train.replay.problem import Problem
+from sojourn.strategy import Strategy
+from sojourn.theory.jackson import analyze
+from sojourn.training.experiment.build import build_problem, calibration_of
+from sojourn.training.experiment.calibrate import curvature
+from sojourn.training.experiment.experiment import (
+    FIRST_PILOT_SEED,
+    Experiment,
+    experiment_from_table,
+)
+from sojourn.training.experiment.jobs import threads_for
+from sojourn.training.problem.problem import Problem
 from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.learning_rates import grid
-from sojourn.tuning.portfolio import BASELINES, portfolio
-from sojourn.tuning.race import Candidate
+from sojourn.tuning.portfolio import Proposal, local_work, portfolio
+from sojourn.tuning.successive_halving import Candidate
 
 RATES = 8
 """Learning rates of every candidate, before any are added beyond an edge."""
+QUICK = 600.0
+"""Seconds: with a smaller budget the paper's routing, whose constants take some 15 s of processor to measure, is left out."""
 _PLACEHOLDER = 1.0
+"""The learning rate of strategies whose candidates each have their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +42,10 @@ class Setting:
     """An experiment whose strategies are the candidates, and what decides between them.
 
     ``rates`` has the learning rates to begin with, by the number of the strategy; ``baselines`` are
-    the numbers of those that a recommendation is compared with.
+    the numbers of those that a recommendation is compared with, private ones among them: what privacy costs
+    is to be seen, though it never wins. ``levels`` are the places of strategies in
+    the factorial design, and ``reserve`` the learning rates of those that are tried only if the first
+    rung makes them promising. Only strategies that can be deployed are recommended, unless ``virtual``.
     """
 
     experiment: Experiment
@@ -44,6 +54,9 @@ class Setting:
     baselines: tuple[int, ...]
     pilot_seed: int
     curvature: float
+    levels: Mapping[int, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    reserve: Mapping[int, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    virtual: bool = False
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -51,9 +64,9 @@ class Setting:
         return [Candidate(i, rate) for i, rates in self.rates.items() for rate in rates]
 
     def without(self, strategies: Sequence[int], rates: int) -> "Setting":
-        """The same with these strategies only, at ``rates`` learning rates in the middle of each."""
+        """The same with these strategies only, without a reserve, at ``rates`` learning rates in the middle of each."""
         kept = {i: _middle(self.rates[i], rates) for i in strategies}
-        return dataclasses.replace(self, rates=kept)
+        return dataclasses.replace(self, rates=kept, reserve={})
 
 
 def read_setting(
@@ -64,64 +77,97 @@ def read_setting(
     target: float | None = None,
     criterion: str | None = None,
     data_dir: str | None = None,
+    virtual: bool = False,
+    quick: bool = False,
 ) -> Setting:
     """The experiment in ``path``, with its own candidates or, if it lists none, the portfolio.
 
     ``time`` or ``rounds`` replaces the file's horizon; with ``target`` candidates are judged by the
-    time to that accuracy.
+    time to that value of the problem's primary measure. With ``virtual`` a strategy may be recommended that
+    only virtual time can run. If it is to be ``quick``, the routing of the paper's bound is no candidate:
+    measuring its constants takes longer than many a pilot run.
     """
-    values = dict(Table.read(path).values)
+    table = Table.read(path)
     if time is not None or rounds is not None:
-        values.pop("time", None)
-        values.pop("rounds", None)
-        values |= {"time": time} if time is not None else {"rounds": rounds}
-    values["paired"] = True
-    keys: tuple[str, ...] = ("strategies", "strategy")
-    listed: dict[str, Any] = {key: values.pop(key) for key in keys if key in values}
-    given = values.pop("learning-rate", None)
-    where, folder = str(path), path.parent
-
-    def read(strategies: Mapping[str, Any]) -> Experiment:
-        table = {**values, "learning-rate": _PLACEHOLDER, **strategies}
-        return experiment_from_table(Table(table, where), folder)
-
-    base = read({"strategy": [{"name": "base", "rule": "async-sgd", "policy": "never-queue"}]})
+        table.values.pop("time", None)
+        table.values.pop("rounds", None)
+        table.values |= {"time": time} if time is not None else {"rounds": rounds}
+    table.values["paired"] = True
+    experiment = experiment_from_table(table, path.parent, to_tune=True)
     if data_dir is not None:
-        base = dataclasses.replace(base, data_dir=data_dir)
-    pilot_seed = pilot_seed_of(base.seeds)
-    problem = build_problem(base, pilot_seed)
-    own = bool(listed)
-    if not own:
-        routings = planned_routings(base, problem, pilot_seed)
-        listed = {"strategy": portfolio(base.fleet, problem.initial_weights().numpy(), routings)}
-    experiment = read(_without_rates(listed, where))
-    experiment = dataclasses.replace(
-        experiment, data_dir=base.data_dir, threads=threads_for(experiment, 1), pilot_seeds=()
-    )
+        experiment = dataclasses.replace(experiment, data_dir=data_dir)
+    pilot_seed = pilot_seed_of(experiment.seeds)
+    problem = build_problem(experiment, pilot_seed)
+    candidates = experiment.strategies
     bend = curvature(problem, problem.initial_weights(), seed=pilot_seed)
+    proposals: list[Proposal] = []
+    if not candidates:
+        travels = len(local_work(experiment.fleet)) > 1
+        routings = (
+            {} if travels else planned_routings(experiment, None if quick else problem, pilot_seed)
+        )
+        first_weights = problem.initial_weights().numpy()
+        proposals = portfolio(experiment.fleet, first_weights, routings, bend)
+        candidates = tuple(
+            Strategy.resolve(
+                proposal.choices,
+                experiment.environment,
+                fleet=experiment.fleet,
+                name=proposal.name,
+                where=str(path),
+            )
+            for proposal in proposals
+        )
     rates = {
-        i: _rates(strategy, _own_rates(listed, i) or given, bend, where)
-        for i, strategy in enumerate(experiment.strategies)
+        i: tuple(sorted(strategy.learning_rates)) or proposed_rates(strategy, bend)
+        for i, strategy in enumerate(candidates)
     }
-    names = [strategy.name for strategy in experiment.strategies]
-    baselines = tuple(i for i, name in enumerate(names) if name in BASELINES and not own)
+    reserve = {i: rates.pop(i) for i, proposal in enumerate(proposals) if not proposal.opens}
+    placed = tuple(dataclasses.replace(one, learning_rates=(_PLACEHOLDER,)) for one in candidates)
+    experiment = dataclasses.replace(experiment, strategies=placed, pilot_seeds=())
+    experiment = dataclasses.replace(experiment, threads=threads_for(experiment, 1))
     kind: Any = criterion or ("final" if target is None else "target")
     return Setting(
         experiment=experiment,
-        criterion=Criterion(kind, target),
+        criterion=Criterion.of(problem.measure, kind, target),
         rates=rates,
-        baselines=baselines,
+        baselines=_baselines(candidates, proposals),
         pilot_seed=pilot_seed,
         curvature=bend,
+        levels={i: proposal.levels for i, proposal in enumerate(proposals) if proposal.levels},
+        reserve=reserve,
+        virtual=virtual,
     )
 
 
-def planned_routings(experiment: Experiment, problem: Problem, seed: int) -> dict[str, list[float]]:
+def _baselines(strategies: Sequence[Strategy], proposals: Sequence[Proposal]) -> tuple[int, ...]:
+    """The numbers of the strategies that are confirmed even if they are not among the best."""
+    compared = {i for i, proposal in enumerate(proposals) if proposal.baseline}
+    private = {
+        i for i, one in enumerate(strategies) if getattr(one.rule, "privacy", None) is not None
+    }
+    return tuple(sorted(compared | private))
+
+
+def planned_routings(
+    experiment: Experiment, problem: Problem | None, seed: int
+) -> dict[str, list[float]]:
     """The best routings by theory, with a probability per client and as many tasks as clients.
 
-    That of least noise per unit of time, and the minimum of the paper's H at its own learning rate,
-    with constants measured on the training data.
+    That of least noise per time unit, and the minimum of the paper's H at its own learning rate,
+    with constants measured on the training data of ``problem``, if there is one.
     """
+    objectives: dict[str, Objective] = {"least-noise routing": NoiseRate()}
+    if problem is not None:
+        objectives["the paper's routing"] = _paper_objective(experiment, problem, seed)
+    fleet = experiment.fleet
+    return {
+        name: optimize_routing(fleet, fleet.size, objective).network.client_routing.tolist()
+        for name, objective in objectives.items()
+    }
+
+
+def _paper_objective(experiment: Experiment, problem: Problem, seed: int) -> PerTime:
     fleet = experiment.fleet
     smallest = grid(
         AsyncSGD(),
@@ -133,14 +179,7 @@ def planned_routings(experiment: Experiment, problem: Problem, seed: int) -> dic
     constants = calibration_of(experiment, problem, learning_rate=smallest, seed=seed).constants
     start = Network(fleet, square_root_routing(fleet), fleet.size)
     rounds = experiment.rounds or analyze(start).throughput * float(experiment.time or 0.0)
-    objectives: dict[str, Objective] = {
-        "least-noise routing": NoiseRate(),
-        "the paper's routing": PerTime(constants, None, rounds),
-    }
-    return {
-        name: optimize_routing(fleet, fleet.size, objective).network.client_routing.tolist()
-        for name, objective in objectives.items()
-    }
+    return PerTime(constants, None, rounds)
 
 
 def pilot_seed_of(seeds: Sequence[int]) -> int:
@@ -159,26 +198,16 @@ def weight_square(strategy: Strategy) -> float:
     return max(1.0, float(np.sum(worth * shares / weighting.divisors(shares) ** 2)))
 
 
-def _rates(strategy: Strategy, given: Any, bend: float, where: str) -> tuple[float, ...]:
-    if given is not None:
-        return tuple(sorted(learning_rates_given(given, where)))
-    tasks = strategy.scenario.policy.in_flight(strategy.network)
+def proposed_rates(strategy: Strategy, bend: float) -> tuple[float, ...]:
+    """Learning rates around the stable one for a loss of curvature ``bend``.
+
+    A rule that moves once per ``buffer_size`` updates has so many times fewer moves in flight.
+    """
+    buffered = getattr(strategy.rule, "buffer_size", 1)
+    tasks = max(1, strategy.policy.in_flight(strategy.network) // buffered)
     return grid(
         strategy.rule, bend, tasks=tasks, weight_square=weight_square(strategy), number=RATES
     )
-
-
-def _own_rates(listed: Mapping[str, Any], index: int) -> Any:
-    tables = [{}] * len(listed.get("strategies", [])) + list(listed.get("strategy", []))
-    return tables[index].get("learning-rate")
-
-
-def _without_rates(listed: Mapping[str, Any], where: str) -> dict[str, Any]:
-    tables = listed.get("strategy", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise InvalidFile(f"{where}: 'strategy' must be written as [[strategy]] tables")
-    stripped = [{k: v for k, v in table.items() if k != "learning-rate"} for table in tables]
-    return {**listed, **({"strategy": stripped} if "strategy" in listed else {})}
 
 
 def _middle(rates: tuple[float, ...], number: int) -> tuple[float, ...]:

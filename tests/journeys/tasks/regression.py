@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sojourn.train import Problem, metrics
+from sojourn.training import Problem, metrics
 
 
 def houses(count: int, price: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sojourn.train import Problem
+from sojourn.training import Problem
 
 WORDS = 20
 

@@ -39,19 +39,25 @@
   }
 
   /* ---- asking: one question at a time, the latest wins ---- */
+  const page = String(Math.random()); /* so that its own later questions supersede earlier ones */
   let busy = false, waiting = false, later = null;
   async function changed() {
     keepInAddress();
     if (busy) { waiting = true; return; }
     busy = true;
     const asked = JSON.parse(JSON.stringify(state)), begun = performance.now();
+    const width = Math.max(300, Math.min(1200, $("timeline").clientWidth));
+    const answered = (name) => { document.body.dataset[name] = String(Math.round(performance.now() - begun)); };
     try {
-      latest = await ask("view", { ...asked, width: Math.max(300, Math.min(1200, $("timeline").clientWidth)) });
-      draw(latest);
-      document.body.dataset.answered = String(Math.round(performance.now() - begun));
+      latest = { ...latest, ...(await ask("view", { ...asked, parts: ["numbers"] })) };
+      drawNumbers(latest);
+      answered("numbers");
       complain("problem", null);
       clearTimeout(later);
       later = setTimeout(advise, 60);
+      /* The pictures take longer; they are not drawn for settings that are no longer on the page. */
+      if (!waiting) { latest = { ...latest, ...(await ask("view", { ...asked, parts: ["map"], page })) }; drawMap(latest.map); }
+      if (!waiting) { latest = { ...latest, ...(await ask("view", { ...asked, parts: ["timeline"], width, page })) }; drawTimeline(latest.timeline); answered("answered"); }
     } catch (error) {
       complain("problem", error.message);
     }
@@ -61,8 +67,8 @@
   async function advise() {
     const asked = JSON.stringify(state);
     try {
-      const found = await ask("advice", state);
-      if (asked !== JSON.stringify(state)) return;
+      const found = await ask("advice", { ...state, page });
+      if (found.superseded || asked !== JSON.stringify(state)) return;
       $("title").textContent = found.title;
       $("text").textContent = found.text;
       $("use").hidden = found.is_best;
@@ -85,9 +91,9 @@
     const lowest = Math.log10(Math.min(...base.rates)) - 1, highest = Math.log10(Math.max(...base.rates)) + 1;
     $("classes").replaceChildren(...known.names.map((name, k) => {
       const count = element("input", { type: "number", class: "exact few", min: 1, step: 1, "aria-label": `${name}: clients`, "data-count": k,
-        oninput: (e) => { if (e.target.validity.valid && e.target.value) { state.counts[k] = Number(e.target.value); bounds(); changed(); } } });
-      const rate = element("input", { type: "number", class: "exact", min: 0, step: "any", "aria-label": `${name}: tasks per unit of time`, "data-rate": k,
-        oninput: (e) => { if (Number(e.target.value) > 0) { state.rates[k] = Number(e.target.value); show(e.target); changed(); } } });
+        oninput: (e) => { if (valid(e.target, "a whole number from 1 on", whole)) { state.counts[k] = Number(e.target.value); bounds(); changed(); } } });
+      const rate = element("input", { type: "number", class: "exact", min: 0, step: "any", "aria-label": `${name}: tasks per time unit`, "data-rate": k,
+        oninput: (e) => { if (valid(e.target, "a number above 0", above0)) { state.rates[k] = Number(e.target.value); show(e.target); changed(); } } });
       const slide = element("input", { type: "range", min: lowest, max: highest, step: 0.01, "aria-label": `${name}: speed`, "data-speed": k,
         oninput: (e) => { state.rates[k] = rounded(10 ** Number(e.target.value)); show(e.target); changed(); } });
       return element("div", { class: "class-field" }, element("b", { title: name }, name), count, element("span", {}, "×"), rate, slide);
@@ -96,12 +102,16 @@
   const bounds = () => { $("tasks").max = Math.max(3 * state.counts.reduce((a, b) => a + b, 0), state.concurrency); };
   function show(except) {
     bounds();
-    const put = (input, value) => { if (input !== except) input.value = value; };
+    const put = (input, value) => {
+      if (input === except) return;
+      input.value = value;
+      if (input.getAttribute("aria-invalid") === "true") valid(input, "", () => true);
+    };
     for (const input of document.querySelectorAll("[data-count]")) put(input, state.counts[input.dataset.count]);
     for (const input of document.querySelectorAll("[data-rate]")) put(input, state.rates[input.dataset.rate]);
     for (const input of document.querySelectorAll("[data-speed]")) {
       put(input, Math.log10(state.rates[input.dataset.speed]));
-      input.setAttribute("aria-valuetext", `${shown(state.rates[input.dataset.speed])} tasks per unit of time`);
+      input.setAttribute("aria-valuetext", `${shown(state.rates[input.dataset.speed])} tasks per time unit`);
     }
     for (const input of document.querySelectorAll("[name=dispatch]")) input.checked = input.value === state.dispatch;
     for (const input of document.querySelectorAll("[name=goal]")) input.checked = input.value === state.goal;
@@ -115,9 +125,26 @@
     $("norm-field").hidden = state.goal === "noise-rate";
     $("partition").value = state.partition;
   }
+  /* An invalid value is marked at its field with the range; the settings stay as they were. */
+  function valid(input, range, good) {
+    const value = Number(input.value), right = input.value !== "" && Number.isFinite(value) && good(value);
+    input.setAttribute("aria-invalid", String(!right));
+    let note = input.parentElement.querySelector(`[data-for="${input.id || input.getAttribute("aria-label")}"]`);
+    if (right) { if (note) note.remove(); return true; }
+    if (!note) { note = element("small", { class: "wrong", role: "alert", "data-for": input.id || input.getAttribute("aria-label") }); input.parentElement.append(note); }
+    note.textContent = `${input.getAttribute("aria-label") || "this"} must be ${range}`;
+    return false;
+  }
+  const above0 = (v) => v > 0, MOST_TASKS = 1000000;
+  const whole = (v) => Number.isInteger(v) && v >= 1;
+  const RANGES = {
+    "tasks-exact": [`a whole number from 1 to ${MOST_TASKS.toLocaleString("en")}`, (v) => whole(v) && v <= MOST_TASKS],
+    "rate-exact": ["a number above 0", above0], norm: ["a number above 0", above0], horizon: ["a number above 0", above0],
+  };
   function listen(id, then) {
+    const [range, good] = RANGES[id] || ["a number", () => true];
     $(id).addEventListener("input", (e) => {
-      if (e.target.value === "" || !e.target.validity.valid) return;
+      if (!valid(e.target, range, good)) return;
       then(Number(e.target.value)); show(e.target); changed();
     });
   }
@@ -125,10 +152,10 @@
   listen("tasks", (v) => { state.concurrency = v; });
   listen("tasks-exact", (v) => { state.concurrency = v; });
   listen("rate", (v) => { state.learning_rate = rounded(10 ** v); });
-  listen("rate-exact", (v) => { if (v > 0) state.learning_rate = v; });
+  listen("rate-exact", (v) => { state.learning_rate = v; });
   listen("debias", (v) => { state.debias = v; });
   listen("norm", (v) => { state.squared_gradient_norm = v; });
-  listen("horizon", (v) => { if (v > 0) state.horizon = v; });
+  listen("horizon", (v) => { state.horizon = v; });
   for (const name of ["dispatch", "goal"]) {
     for (const input of document.querySelectorAll(`[name=${name}]`)) input.addEventListener("change", () => { state[name] = input.value; show(); changed(); });
   }
@@ -148,50 +175,91 @@
       document.body.append(link); link.click(); link.remove();
     } catch (error) { complain("problem", error.message); }
   }
-  $("save-plan").addEventListener("click", () => save("plan.toml"));
+  $("save-strategy").addEventListener("click", () => save("strategy.toml"));
   $("save-fleet").addEventListener("click", () => save("fleet.csv"));
 
   /* ---- answers ---- */
-  function draw(view) {
+  function drawNumbers(view) {
     const now = view.summary;
     const tile = (label, value, note, caution) => element("div", {}, element("dt", {}, label), element("dd", {}, value), element("dd", { class: caution ? "caution" : null }, note));
-    const measured = now.curvature_measured ? "measured on the digits" : "assumed: a try measures it";
+    const measured = now.curvature_measured ? "measured on the digits" : "assumed; a try measures it";
     const above = now.curvature_measured && state.learning_rate > now.stable_rate;
     const tiles = [
-      tile("updates per unit of time", shown(now.throughput), `clients are busy ${percent(now.busy)} of the time`),
+      tile("updates per time unit", shown(now.throughput), `clients are busy ${percent(now.busy)} of the time`),
       tile("noise rate", shown(now.noise_rate), now.noise_over_floor < 1.005 ? "the floor: no policy has less" : `${shown(now.noise_over_floor)} times the floor of ${shown(now.noise_floor)}`),
-      tile("worst staleness, in rounds", shown(now.worst_staleness), `of ${now.worst_class}`),
-      tile("a task takes, in units of time", shown(now.mean_staleness_time), `${few(now.waiting)} of ${now.in_flight} tasks wait`),
+      tile("worst staleness, in rounds", shown(now.worst_staleness), `class ${now.worst_class}`),
+      tile("a task takes, in time units", shown(now.mean_staleness_time), `${few(now.waiting)} of ${now.in_flight} tasks wait`),
       now.time_to_target !== null || state.goal === "noise-rate" || state.dispatch === "never-queue"
         ? tile("learning rate stable up to", shown(now.stable_rate), above ? `yours, ${shown(state.learning_rate)}, is above it; curvature ${shown(now.curvature)}, ${measured}` : `at curvature ${shown(now.curvature)}, ${measured}`, above)
         : null,
       state.goal === "time-to-accuracy" ? tile("time to the target", now.time_to_target === null ? "not known" : shown(now.time_to_target), now.time_to_target === null ? "out of reach, or not routed" : "by the bound, at its best learning rate") : null,
     ].filter(Boolean);
     $("tiles").replaceChildren(...tiles);
-    $("strip").textContent = `${shown(now.throughput)} updates per unit of time · noise ${shown(now.noise_rate)} (${shown(now.noise_over_floor)} × floor)`;
-    drawMap(view.map);
+    $("strip").textContent = `${shown(now.throughput)} updates per time unit · noise ${shown(now.noise_rate)} (${shown(now.noise_over_floor)} × floor)`;
     drawClasses(view.classes);
-    $("timeline").innerHTML = view.timeline.svg;
-    $("timeline-words").textContent = `${view.timeline.words}. A bar is a task, the stronger its shade the staler; a gap is a client without work; orange are tasks that wait.`;
     $("command").textContent = view.command.line;
     $("needs").textContent = view.command.needs.length ? `after saving ${view.command.needs.join(" and ")}` : "tells the same numbers";
     if (document.activeElement !== $("horizon")) $("horizon").value = view.horizon;
   }
 
+  function drawTimeline(timeline) {
+    $("timeline").innerHTML = timeline.svg;
+    $("timeline-words").textContent = `${timeline.words}. A bar is a task, the stronger its shade the staler; a gap is a client without work; orange are tasks that wait.`;
+  }
+
+  let pressed = false, at = null;
   function drawMap(map) {
+    /* A map may be drawn anew while it is read: the keyboard keeps its square and the focus. */
+    const focused = $("map").contains(document.activeElement);
     const noise = state.goal === "noise-rate";
-    $("map-hint").textContent = `${noise ? "noise rate" : "time to the target"} of routed tasks; the stronger the colour the better. Click to go there.`;
-    const box = $("map"), width = Math.max(290, box.clientWidth), tall = 300, left = 44, right = 12, top = 8, bottom = 50;
+    const goal = noise ? "noise rate" : "time to the target";
+    $("map-hint").textContent = `${goal}, in times of the best; the stronger the better. Click a square to go there, or use the arrow keys and Enter.`;
+    const box = $("map"), width = Math.max(290, box.clientWidth), tall = 300, left = 44, aside = map.never ? 76 : 0, right = 12 + aside, top = 22, bottom = 50;
     const columns = map.exponents.length, rows = map.tasks.length;
     const wide = (width - left - right) / columns, high = (tall - top - bottom) / rows;
     const best = map.best;
-    const svg = element("svg", { class: "chart", viewBox: `0 0 ${width} ${tall}`, role: "img",
+    const svg = element("svg", { class: "chart timeline map", viewBox: `0 0 ${width} ${tall}`, role: "application", tabindex: 0,
       "aria-label": `${noise ? "Noise rate" : "Time to the target"} over routing exponent and tasks in flight; best ${shown(best.value)} at exponent ${shown(best.exponent)} and ${best.tasks} tasks` });
-    map.shades.forEach((row, i) => row.forEach((shade, j) => {
-      svg.append(element("rect", { class: shade < 0 ? "cell none" : "cell", x: left + j * wide + 0.5, y: top + (rows - 1 - i) * high + 0.5, width: wide - 1, height: high - 1, "fill-opacity": 0.06 + 0.9 * Math.max(0, shade) ** 1.4,
-        onclick: () => { state.exponent = Number(map.exponents[j].toFixed(4)); state.concurrency = map.tasks[i]; state.dispatch = "routed"; show(); changed(); } },
-        element("title", {}, `a = ${shown(map.exponents[j])}, ${map.tasks[i]} tasks: ${map.values[i][j] === null ? "out of reach" : shown(map.values[i][j])}`)));
-    }));
+    const cells = [];
+    const say = (i, j) => {
+      const value = j < columns ? map.values[i][j] : map.never.values[i];
+      const where = j < columns ? `exponent ${shown(map.exponents[j])}` : "never queue";
+      $("map-value").textContent = `${where}, ${map.tasks[i]} tasks: ${value === null ? "out of reach" : `${goal} ${shown(value)}`}`;
+    };
+    const go = (i, j) => {
+      if (j < columns) { state.exponent = Number(map.exponents[j].toFixed(4)); state.dispatch = "routed"; } else state.dispatch = "never-queue";
+      state.concurrency = map.tasks[i]; show(); changed();
+    };
+    const cell = (i, j, x, wide, shade) => {
+      const drawn = element("rect", { class: `cell ${shade === "open" ? "none" : shade}`, x, y: top + (rows - 1 - i) * high + 0.5, width: wide - 1, height: high - 1,
+        "data-at": `${i},${j}`, onpointerenter: () => say(i, j), onpointerdown: () => say(i, j) });
+      svg.append(drawn);
+      (cells[i] = cells[i] || [])[j] = drawn;
+    };
+    map.shades.forEach((row, i) => row.forEach((shade, j) => cell(i, j, left + j * wide + 0.5, wide, shade)));
+    if (map.never) {
+      map.never.shades.forEach((shade, i) => cell(i, columns, width - aside, aside - 8, shade));
+      svg.append(element("text", { x: width - aside / 2 - 4, y: 14, "text-anchor": "middle" }, "never queue"));
+    }
+    /* Not `click`: a square that is drawn anew between press and release would lose it. */
+    box.onpointerdown = () => { pressed = true; };
+    box.onpointercancel = () => { pressed = false; };
+    box.onpointerup = (event) => {
+      const under = pressed && document.elementFromPoint(event.clientX, event.clientY)?.closest("[data-at]");
+      pressed = false;
+      if (under) go(...under.dataset.at.split(",").map(Number));
+    };
+    if (!at || at[0] >= rows || at[1] >= cells[0].length) at = [rows >> 1, columns >> 1];
+    svg.addEventListener("keydown", (event) => {
+      const step = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      if (event.key === "Enter") go(...at);
+      if (!step) return;
+      event.preventDefault();
+      cells[at[0]][at[1]].classList.remove("at");
+      at = [Math.min(rows - 1, Math.max(0, at[0] + step[0])), Math.min(cells[0].length - 1, Math.max(0, at[1] + step[1]))];
+      cells[at[0]][at[1]].classList.add("at");
+      say(...at);
+    });
     const ax = (a) => left + ((a - map.exponents[0]) / (map.exponents[columns - 1] - map.exponents[0])) * (columns - 1) * wide + wide / 2;
     const ay = (m) => {
       let i = map.tasks.findIndex((t) => t >= m);
@@ -213,13 +281,15 @@
       const x = ax(Math.min(1.5, Math.max(-0.25, state.exponent))), near = Math.hypot(x - bx, y - by) < 40;
       svg.append(element("circle", { class: "you", cx: x, cy: y, r: 6.5 }));
       label(x, near ? y + (y < by ? -12 : 16) : y, "you");
-      label(bx, by, "best");
+      label(bx, by, "best routing");
     } else {
       svg.append(element("path", { class: "line-you", d: `M${left} ${y}H${width - right}` }));
-      svg.append(element("text", { x: left + 6, y: y < top + 22 ? y + 17 : y - 6, class: "strong" }, state.dispatch === "planned" ? "you: the best routing, not only powers" : "you: no routing at all"));
-      label(bx, Math.abs(by - y) < 14 ? by + 20 : by, "best");
+      svg.append(element("text", { x: left + 6, y: y < top + 22 ? y + 17 : y - 6, class: "strong" }, state.dispatch === "planned" ? "you: the best routing" : "you: never queue"));
+      label(bx, Math.abs(by - y) < 14 ? by + 20 : by, "best routing");
     }
     box.replaceChildren(svg);
+    if (focused) { svg.focus(); cells[at[0]][at[1]].classList.add("at"); }
+    $("map-legend").replaceChildren(...map.legend.map(([shade, text]) => element("li", {}, element("svg", { class: "timeline", viewBox: "0 0 14 9", width: 14, height: 9, "aria-hidden": "true" }, element("rect", { class: `swatch ${shade}`, width: 14, height: 9 })), ` ${text}`)));
   }
 
   const few = (value) => (Math.abs(value) < 1e-9 ? "0" : value < 0.001 ? "< 0.001" : shown(value));
@@ -251,7 +321,7 @@
     let rows;
     try { rows = await ask("compare", { settings: [state, ...pins] }); } catch (error) { return; }
     if (turn !== comparing) return; /* asked again since */
-    const head = ["settings", "updates per unit of time", "noise rate", "times the floor", "worst staleness, rounds", "a task takes, units of time", "stable η up to", "tried: accuracy", ""];
+    const head = ["settings", "updates per time unit", "noise rate", "times the floor", "worst staleness, rounds", "a task takes, time units", "stable η up to", "tried: accuracy", ""];
     const tried = (words) => { const found = tries.filter((t) => t.words === words && t.end === "finished"); return found.length ? percent(found[found.length - 1].accuracy, 1) : "–"; };
     const texts = (row, k) => [k ? row.words : `now: ${row.words}`, shown(row.throughput), shown(row.noise_rate), shown(row.noise_over_floor), shown(row.worst_staleness), shown(row.mean_staleness_time), shown(row.stable_rate), tried(row.words)];
     const table = $("compared");
@@ -329,5 +399,5 @@
   poll();
   addEventListener("hashchange", () => { readAddress(); show(); changed(); });
   let resized = null;
-  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { if (latest) drawMap(latest.map); drawTries(); }, 120); });
+  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { if (latest && latest.map) drawMap(latest.map); drawTries(); }, 120); });
 })();

@@ -72,7 +72,7 @@ function ticks(low, high, most) {
   return found;
 }
 
-/* Curves over a common axis. series: {name, x, y, ink, faint, label, bare}; their numbers are drawn as they came.
+/* Curves over a common axis. series: {name, x, y, ink, faint, pick, label, bare}; their numbers are drawn as they came.
    A label stands at the end of its curve with the last number, or bare in the middle of the ends of its group. */
 function curves(where, { series, xLabel, yLabel, high, low, xHigh, asPercent, words }) {
   const width = Math.max(300, where.clientWidth || 600), narrow = width < 520, tall = narrow ? 240 : 290;
@@ -96,19 +96,19 @@ function curves(where, { series, xLabel, yLabel, high, low, xHigh, asPercent, wo
     const points = one.x.map((x, k) => [x, one.y[k]]).filter(([, y]) => y !== null);
     if (!points.length) continue;
     const d = points.map(([x, y], k) => `${k ? "L" : "M"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`).join("");
-    svg.append(element("path", { class: one.faint ? "curve faint" : "curve", d, style, "stroke-dasharray": DASHES[one.ink.dash] }));
+    svg.append(element("path", { class: one.faint ? "curve faint" : one.pick ? "curve pick" : "curve", d, style, "stroke-dasharray": one.pick ? "" : DASHES[one.ink.dash] }));
     const [x, y] = points[points.length - 1];
     const text = asPercent ? percent(y, 1) : shown(y);
     svg.append(element("circle", { class: "dot", cx: px(x), cy: py(y), r: one.faint ? 2.5 : 3.6, style }, element("title", {}, `${one.name}: ${text} at ${shown(x)}`)));
     if (one.label) {
       const own = one.bare ? series.filter((other) => other.group === one.group).map((other) => py(other.y[other.y.length - 1])) : [py(y)];
-      ends.push({ y: own.reduce((a, b) => a + b) / own.length, text: one.bare ? one.label : `${one.label} ${text}` });
+      ends.push({ y: own.reduce((a, b) => a + b) / own.length, text: one.bare ? one.label : `${one.label} ${text}`, kind: one.faint ? "end faint" : one.pick ? "end pick" : "end", style });
     }
   }
   if (!narrow) {
     ends.sort((a, b) => a.y - b.y);
     ends.forEach((end, k) => { end.at = k ? Math.max(end.y, ends[k - 1].at + 15) : end.y; });
-    for (const end of ends) svg.append(element("text", { x: width - right + 8, y: end.at + 4, class: "strong" }, end.text));
+    for (const end of ends) svg.append(element("text", { x: width - right + 8, y: end.at + 4, class: end.kind, style: end.style }, end.text));
   }
   svg.append(element("text", { x: 2, y: 12, class: "ylabel" }, yLabel));
   where.replaceChildren(svg);

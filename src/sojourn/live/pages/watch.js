@@ -18,6 +18,10 @@
     document.title = `${now.title} – Sojourn`;
     $("title").textContent = now.title;
     $("text").textContent = now.text;
+    $("groups").replaceChildren(...(now.groups || []).map(([heading, names]) => element("li", {}, element("b", {}, heading), `: ${names.join("; ")}`)));
+    $("next").hidden = !now.command;
+    $("next").textContent = now.command || "";
+    $("h-curves").textContent = now.state === "finished" ? "Learning curves" : "Learning curves so far";
     document.querySelector(".verdict").classList.toggle("done", now.state === "finished");
     $("progress").hidden = now.fraction === null || now.fraction === undefined || now.state === "finished";
     if (!$("progress").hidden) {
@@ -26,8 +30,8 @@
     }
     const tile = (label, value, note) => element("div", {}, element("dt", {}, label), element("dd", {}, value), element("dd", {}, note || ""));
     const tiles = [
-      tile("how it stands", element("span", {}, element("i", { class: `dotted ${now.state === "running" ? "on" : now.state === "failed" ? "off" : ""}` }), STATES[now.state]), now.age === null ? "nothing written yet" : `last written ${duration(now.age)} ago`),
-      now.fraction !== null && now.fraction !== undefined && tile("done", percent(now.fraction, 0), now.left === null ? (now.state === "running" ? "time left: not known yet" : "") : `about ${duration(now.left)} left`),
+      tile("state", element("span", {}, element("i", { class: `dotted ${now.state === "running" ? "on" : now.state === "failed" ? "off" : ""}` }), STATES[now.state]), now.age === null ? "nothing written yet" : `last written ${duration(now.age)} ago`),
+      now.fraction !== null && now.fraction !== undefined && now.state !== "finished" && tile("done", percent(now.fraction, 0), now.left === null ? (now.state === "running" ? "time left: not known yet" : "") : `about ${duration(now.left)} left`),
       now.throughput !== undefined && tile("updates per second", shown(now.throughput), "over the last twenty"),
       now.predicted_staleness !== undefined && tile("mean staleness, rounds", shown(now.staleness), now.predicted_staleness === null ? "" : `theory: ${shown(now.predicted_staleness)}`),
       now.counts && tile("updates refused", shown(now.counts.refused), `${shown(now.counts.late)} came late`),
@@ -36,10 +40,11 @@
     $("tiles").replaceChildren(...tiles);
     drawCurves(now.curves);
     table("strategies", ["strategy", "runs done", now.strategies.length ? now.strategies[0].measure : "", "staleness, rounds"],
-      (now.kind === "deploy" && now.strategies.length < 2 ? [] : now.strategies).map((s) => [element("span", {}, sample(s.ink), s.name), `${s.ended} of ${s.runs} begun`, s.value, shown(s.staleness)]));
+      (now.kind === "deploy" && now.strategies.length < 2 ? [] : now.strategies).map((s) => [element("span", {}, sample(s.ink), s.name), `${s.ended} of ${s.runs}`, s.value, shown(s.staleness)]));
+    table("pilots", ["strategy", "learning rate", now.pilots.length ? `held-out ${now.pilots[0].measure}` : ""], now.pilots.map((p) => [p.name, shown(p.learning_rate), p.value]));
     const race = now.race || { rungs: [], rows: [] };
-    $("race-hint").textContent = now.race ? `the best learning rate of every strategy; a rung is a fraction of the horizon, a score the smaller the better, – where it did not go on; ${race.ran.join(", ")} candidates ran` : "";
-    table("race", ["strategy", "learning rate", ...race.rungs.map((f) => (f < 1 ? `to 1/${shown(1 / f)} of the horizon` : "to the end"))], race.rows.map((r) => [r.name, shown(r.learning_rate), ...r.scores.map((s) => shown(s))]));
+    $("race-hint").textContent = now.race ? `the best learning rate of every strategy; a rung is a part of the run, a smaller score is better, – where it was stopped; ${race.ran.join(", ")} candidates ran` : "";
+    table("race", ["strategy", "learning rate", ...race.rungs.map((f) => (f < 1 ? `to 1/${shown(1 / f)} of the run` : "to the end"))], race.rows.map((r) => [r.name, shown(r.learning_rate), ...r.scores.map((s) => shown(s))]));
     const planned = now.clients.some((c) => c.planned !== null);
     table("clients", ["client", "status", "queue", "updates used", "refused", "speed", ...(planned ? ["planned", "of plan"] : []), "staleness", "theory", "norm", "agreement", "of largest speed"],
       now.clients.map((c) => [c.name, element("span", {}, element("i", { class: `dotted ${c.status === "alive" ? "on" : "off"}` }), c.status), c.waiting, c.used, c.refused, shown(c.rate),
@@ -55,16 +60,18 @@
     const value = metric === "value", real = found.clock === "real";
     const going = found.runs.some((run) => !run.ended);
     const share = value && found.percent;
-    $("curves-hint").textContent = `${found.runs.length} run${found.runs.length === 1 ? "" : "s"}${going && found.runs.length > 1 ? "; those that are under way are drawn strong" : ""}`;
+    const faint = found.runs.some((run) => run.faint);
+    $("curves-hint").textContent = `means over the finished runs of a strategy${going ? "; runs that are under way by themselves" : ""}${faint ? "; grey: pilots, and strategies that the verdict does not name" : ""}`;
     const firsts = new Set(found.runs.map((run) => run.strategy));
+    const labels = new Map();
+    found.runs.forEach((run, k) => { if (run.label) labels.set(run.label, k); });
     curves($("curves"), {
       series: found.runs.map((run, k) => {
-        const last = !found.runs.slice(k + 1).some((other) => other.strategy === run.strategy);
         const alone = found.runs.filter((other) => other.strategy === run.strategy).length === 1;
-        return { name: run.name, group: run.strategy, label: last ? run.strategy : null, bare: !alone, x: run.time, y: value ? run.value : run.loss, ink: run.ink, faint: going ? run.ended : !alone };
+        return { name: run.name, group: run.strategy, label: labels.get(run.label) === k ? run.label : null, bare: !alone, x: run.time, y: value ? run.value : run.loss, ink: run.ink, faint: run.faint, pick: run.pick };
       }),
       xLabel: real ? "time (seconds)" : "time (virtual units)", yLabel: value ? found.measure : "test loss", asPercent: share, low: 0, high: share ? 1 : undefined,
-      words: `${value ? found.measure : "Test loss"} over time of ${found.runs.length} runs of ${[...firsts].join(", ")}`,
+      words: `${value ? found.measure : "Test loss"} over time of ${[...firsts].join(", ")}`,
     });
   }
   for (const button of document.querySelectorAll("[data-metric]")) {

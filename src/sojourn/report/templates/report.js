@@ -33,7 +33,16 @@
     return new Set([...off].map((chip) => chip.dataset.strategy));
   }
 
-  function styled(view, hidden, wide) {
+  /* a label leaves the curves most of the width */
+  const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+  const pen = document.createElement("canvas").getContext("2d");
+  function widthOf(text) {
+    pen.font = `bold 12px ${FONT}`;
+    return pen.measureText(text).width;
+  }
+
+  function styled(view, hidden, wide, width) {
     const dark = isDark();
     const side = dark ? "dark" : "light";
     const ink = dark ? "#a2abb9" : "#5b6472";
@@ -52,20 +61,24 @@
     const layout = Object.assign({}, view.layout, {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif", size: 12, color: ink },
+      font: { family: FONT, size: 12, color: ink },
       hoverlabel: { bgcolor: dark ? "#262c37" : "#ffffff", bordercolor: grid, font: { color: dark ? "#e8ebf0" : "#1b2230" } },
       dragmode: false,
     });
     layout.xaxis = Object.assign({}, view.layout.xaxis, axis);
     layout.yaxis = Object.assign({}, view.layout.yaxis, axis);
     const inks = new Map(view.data.map((trace) => [trace.meta.strategy, trace.meta[side]]));
-    layout.annotations = wide
-      ? (view.layout.annotations || [])
-          .filter((note) => !hidden.has(note.name))
-          .map((note) => Object.assign({}, note, { font: { size: 12, color: inks.get(note.name) } }))
-      : [];
-    const longest = Math.max(0, ...layout.annotations.map((note) => note.text.length));
-    layout.margin = Object.assign({}, view.layout.margin, { r: longest ? 16 + 7 * longest : 14 });
+    /* where there is no room beside the plot, only strong curves are labelled, inside it */
+    const strong = new Set(view.data.filter((trace) => trace.meta.strong).map((trace) => trace.meta.strategy));
+    const picks = new Set(view.data.filter((trace) => trace.meta.pick).map((trace) => trace.meta.strategy));
+    const inside = { xanchor: "right", xshift: -2 };
+    layout.annotations = (view.layout.annotations || [])
+      .filter((note) => !hidden.has(note.name) && (wide || (strong.size < 4 && strong.has(note.name))))
+      .map((note) => Object.assign({}, note, { text: short(note.text, width > 540 ? 38 : 26), hovertext: note.text, font: { size: 12, color: inks.get(note.name) } },
+        wide ? {} : Object.assign({ yshift: note.yshift - 10 }, inside)));
+    const longest = wide ? Math.max(0, ...layout.annotations.map((note) => widthOf(note.text))) : 0;
+    for (const note of layout.annotations) if (picks.has(note.name)) note.text = `<b>${note.text}</b>`;
+    layout.margin = Object.assign({}, view.layout.margin, { r: longest ? 14 + longest : 14 });
     if (printing) layout.width = PAPER;
     return { data: data, layout: layout };
   }
@@ -73,8 +86,10 @@
   function draw(plot) {
     const section = plot.closest("[data-section]");
     const view = chosenView(section, figures[plot.id]);
+    if (!plot.clientWidth) return Promise.resolve(); /* in a closed part: drawn when it is opened */
     const wide = printing || (!narrow.matches && plot.clientWidth > 380);
-    const drawn = styled(view, hiddenIn(section), wide);
+    const drawn = styled(view, hiddenIn(section), wide, plot.clientWidth);
+    if (!printing) drawn.layout.height = plot.clientHeight;
     return Plotly.react(plot, drawn.data, drawn.layout, { responsive: true, displayModeBar: false }).then(() => {
       plot.dataset.drawn = "true";
       plot.dataset.view = [view.metric, view.axis].filter(Boolean).join(" ");
@@ -89,7 +104,7 @@
 
   document.getElementById("theme").addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
-    try { localStorage.setItem("sojourn-theme", root.dataset.theme); } catch (error) { /* not kept */ }
+    try { localStorage.setItem("sojourn-theme", root.dataset.theme); } catch (error) { /* not stored */ }
     drawAll(plots);
   });
   system.addEventListener("change", () => drawAll(plots));
@@ -113,10 +128,28 @@
     }
   }
 
+  const folds = [...document.querySelectorAll("details.fold")];
+  for (const fold of folds) {
+    fold.addEventListener("toggle", () => drawAll(plots.filter((plot) => fold.contains(plot))));
+  }
+  let closed = [];
   function forPrint(now) {
     printing = now;
+    if (now) closed = folds.filter((fold) => !fold.open);
+    for (const fold of closed) fold.open = now;
     root.classList.toggle("dark", isDark());
     for (const plot of plots) draw(plot);
+  }
+
+  const copy = document.getElementById("copy");
+  if (copy) {
+    copy.addEventListener("click", () => {
+      const command = document.getElementById("command");
+      const done = () => { copy.textContent = "Copied"; };
+      const select = () => { getSelection().selectAllChildren(command); };
+      if (!navigator.clipboard) return select();
+      navigator.clipboard.writeText(command.textContent).then(done, select);
+    });
   }
   window.addEventListener("beforeprint", () => forPrint(true));
   window.addEventListener("afterprint", () => forPrint(false));

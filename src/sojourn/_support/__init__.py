@@ -1,0 +1,1 @@
+"""What every layer needs and no layer is about: checks, files, configuration, progress."""

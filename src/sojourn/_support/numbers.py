@@ -1,0 +1,52 @@
+"""How numbers are written, in tables, sentences, pages and notebooks alike."""
+
+import math
+
+DIGITS = 3
+"""Significant digits of a number that was measured or computed."""
+MOST_PLACES = 6
+"""Digits after the point beyond which a number is written with its power of ten."""
+UNKNOWN = "–"
+PLUS_MINUS = " ± "
+
+
+def number(value: float, digits: int = DIGITS) -> str:
+    """A number with so many significant digits, thousands apart, powers of ten where it is far from 1.
+
+    >>> [number(x) for x in (0.123456, 47_968.4, 5.39e5, 2.5e9, 1.23e-5, 30.0, math.nan)]
+    ['0.123', '48,000', '539,000', '2.5e9', '1.23e-5', '30', '–']
+    """
+    if math.isnan(value):
+        return UNKNOWN
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    rounded = float(f"{value:.{digits}g}")
+    if rounded and not 1e-4 <= abs(rounded) < 1e9:
+        mantissa, power = f"{rounded:.{digits - 1}e}".split("e")
+        return f"{float(mantissa):g}e{int(power)}"
+    places = digits - 1 - math.floor(math.log10(abs(rounded))) if rounded else 0
+    text = f"{rounded:,.{max(0, places)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def plus_minus(mean: float, margin: float, form: str = "g") -> str:
+    """A mean and its standard error, both in the format ``form``; a percent sign stands once.
+
+    With significant digits (``g``) the error has two, and the mean ends at the same place.
+
+    >>> plus_minus(1.25, 0.5, "+.1f"), plus_minus(0.47, 0.00694, "+.3g"), plus_minus(653.3, 4.2)
+    ('+1.2 ± 0.5', '+0.4700 ± 0.0069', '653.3 ± 4.2')
+    >>> plus_minus(12_345.6, 432.1), plus_minus(0.801, 0.01, ".1%"), plus_minus(0.5, math.nan)
+    ('12,350 ± 430', '80.1 ± 1.0%', '0.5')
+    """
+    sign = "+" if form.startswith("+") and mean >= 0 else ""
+    if not form.endswith("g"):
+        error = "" if math.isnan(margin) else PLUS_MINUS + format(margin, form.lstrip("+"))
+        return format(mean, form).removesuffix("%" if error else "") + error
+    if math.isnan(margin):
+        return sign + number(mean, int(form.lstrip("+")[1:-1] or DIGITS))
+    places = 1 - math.floor(math.log10(margin)) if 0.0 < margin < math.inf else -1
+    if places > MOST_PLACES or not 0.0 < margin < math.inf:
+        return f"{sign}{number(mean)}{PLUS_MINUS}{number(margin, 2)}"
+    mean, margin = round(mean, places), round(margin, places)
+    return f"{sign}{mean:,.{max(0, places)}f}{PLUS_MINUS}{margin:,.{max(0, places)}f}"

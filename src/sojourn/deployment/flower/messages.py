@@ -1,0 +1,216 @@
+"""Tasks and updates as Flower messages carry them."""
+
+import math
+import secrets
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    ConfigRecordValues,
+    Message,
+    MessageType,
+    RecordDict,
+)
+from numpy.typing import NDArray
+
+from sojourn.deployment.client import Computed
+from sojourn.deployment.settings import DEVICE, PARTITION
+from sojourn.deployment.transport import (
+    Answer,
+    Failure,
+    Identity,
+    Outgoing,
+    Question,
+    Request,
+    Wire,
+    from_bfloat16,
+    to_bfloat16,
+)
+from sojourn.errors import InvalidInput
+from sojourn.types import Vector
+from sojourn.version import __version__
+
+TASK, WEIGHTS, UPDATE, CLIENT, VERSION = "task", "weights", "update", "client", "version"
+UNIQUE = "unique"
+"""Makes the content of every message its own: Flower's node keeps equal parts once, and may drop those of
+one message with another."""
+STATE = "sojourn"
+"""What stays with a client between tasks, in the state that Flower keeps for its node."""
+LONGEST_VERSION, LONGEST_NAME = 50, 500
+MOST_STEPS = 10**6
+Numbers: TypeAlias = NDArray[np.floating] | NDArray[np.uint16]
+"""An array as it travels."""
+NODE_UNAVAILABLE = 5
+"""Flower's error code for a node that is gone."""
+HEADER_BYTES = 4096
+"""What NumPy writes before the numbers takes less."""
+INLINE_BYTES = 2**20
+"""Up to here the numbers travel in the same record as what is said of them. Flower carries each record,
+array and piece of an array by itself, in requests that cost the SuperLink some 20 ms of processor."""
+
+
+def to_flower(asked: Outgoing) -> Message:
+    """A task or a question as a Flower message."""
+    if isinstance(asked, Question):
+        question = RecordDict({CLIENT: ConfigRecord({UNIQUE: secrets.token_hex(8)})})
+        return Message(question, asked.node, MessageType.QUERY, ttl=asked.seconds)
+    fields = {name: getattr(asked.request, name) for name in Request.__slots__}
+    fields[UNIQUE] = secrets.token_hex(8)
+    content = _content(fields, WEIGHTS, _encoded(asked.weights, asked.request.wire))
+    group = str(asked.request.number)
+    return Message(content, asked.node, MessageType.TRAIN, ttl=asked.seconds, group_id=group)
+
+
+def read_request(message: Message) -> tuple[Request, Vector]:
+    """The task that `to_flower` put in, and its weights."""
+    record: Any = message.content[TASK]
+    request = Request(**{name: record[name] for name in Request.__slots__})
+    return request, _decoded(_numbers(_bytes(message, WEIGHTS)))
+
+
+def update_reply(message: Message, request: Request, found: Computed, seconds: float) -> Message:
+    """The answer to a task that was worked on for ``seconds``."""
+    fields: dict[str, ConfigRecordValues] = {
+        "number": request.number,
+        "loss": found.loss,
+        "steps": found.steps,
+        "seconds": seconds,
+    }
+    content = _content(fields, UPDATE, _encoded(found.update, request.wire))
+    return Message(content, reply_to=message)
+
+
+def read_state(state: RecordDict) -> dict[str, NDArray[Any]]:
+    """What stayed with a client after its task before."""
+    if STATE not in state.array_records:
+        return {}
+    return {name: array.numpy() for name, array in state.array_records[STATE].items()}
+
+
+def write_state(state: RecordDict, own: Mapping[str, NDArray[Any]]) -> None:
+    """Leave with a client what its next task needs."""
+    if own:
+        state[STATE] = ArrayRecord({name: Array(np.asarray(array)) for name, array in own.items()})
+
+
+def who_reply(message: Message, client: int | str) -> Message:
+    """The answer to a `Question`."""
+    identity = ConfigRecord({CLIENT: client, VERSION: __version__})
+    return Message(RecordDict({CLIENT: identity}), reply_to=message)
+
+
+def from_flower(reply: Message, name: str, weights: Vector) -> Answer | Identity | Failure:
+    """What a node answered to the message ``name``; nothing about it is trusted.
+
+    An update is looked at only if it has as many bytes as ``weights`` and says that it holds as many
+    numbers, so that reading it takes no more memory than they do. What Flower itself unfolds before
+    is beyond this function's reach.
+    """
+    node = reply.metadata.src_node_id
+    if reply.has_error():
+        code, text = reply.error.code, (reply.error.reason or "").strip()[:200]
+        return Failure(name, node, f"Flower's error {code}: {text}", code == NODE_UNAVAILABLE)
+    if reply.metadata.message_type == MessageType.QUERY:
+        client = _config(reply, CLIENT, CLIENT)
+        said = client if isinstance(client, int | str) and not isinstance(client, bool) else None
+        if len(str(said)) >= LONGEST_NAME:
+            said = None
+        version = _config(reply, CLIENT, VERSION)
+        told = version if isinstance(version, str) and len(version) < LONGEST_VERSION else None
+        return Identity(name, node, said, told)
+    number, steps = _config(reply, TASK, "number"), _config(reply, TASK, "steps")
+    claimed = number if isinstance(number, int) and not isinstance(number, bool) else None
+    taken = steps if isinstance(steps, int) and 0 < steps <= MOST_STEPS else None
+    update = _update(reply, weights)
+    if claimed is None and not isinstance(update, str):
+        update = "it does not name the task that it answers"
+    loss, seconds = _finite(reply, "loss"), _finite(reply, "seconds")
+    return Answer(name, node, update, claimed, loss, taken, seconds)
+
+
+def _finite(reply: Message, key: str) -> float | None:
+    """A number of a reply; ``None`` if it is none that can be used."""
+    value = _config(reply, TASK, key)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _update(reply: Message, weights: Vector) -> Vector | str:
+    """The update of a reply, or why it is none that can be read."""
+    try:
+        data = _bytes(reply, UPDATE)
+        return _too_large(data, weights) or _decoded(_numbers(data), weights.dtype)
+    except Exception as error:  # whatever a hostile client may have put there
+        return f"it is not an array that can be read ({type(error).__name__})"
+
+
+def _content(fields: dict[str, ConfigRecordValues], name: str, array: Numbers) -> RecordDict:
+    """Some fields and an array, in as few pieces as they fit into."""
+    numbers = Array(array)
+    if len(numbers.data) <= INLINE_BYTES:
+        return RecordDict({TASK: ConfigRecord({**fields, name: numbers.data})})
+    return RecordDict({name: ArrayRecord({name: numbers}), TASK: ConfigRecord(fields)})
+
+
+def _bytes(message: Message, name: str) -> bytes:
+    """The numbers of that name as NumPy writes them, wherever in the message they are."""
+    inline = message.content.config_records[TASK].get(name)
+    return inline if isinstance(inline, bytes) else message.content.array_records[name][name].data
+
+
+def _numbers(data: bytes) -> Numbers:
+    found: Numbers = np.load(BytesIO(data), allow_pickle=False)
+    return found
+
+
+def _encoded(values: Vector, wire: Wire) -> Numbers:
+    return to_bfloat16(values) if wire == "bfloat16" else values
+
+
+def _decoded(found: Numbers, dtype: np.dtype[np.floating] | None = None) -> Vector:
+    """Numbers as they were before `_encoded`; nothing else is of 16 bits without a sign."""
+    if found.dtype != np.uint16:
+        return cast(Vector, found)
+    return from_bfloat16(cast("NDArray[np.uint16]", found)).astype(dtype or np.float32, copy=False)
+
+
+def _too_large(data: bytes, weights: Vector) -> str | None:
+    """Why an array as NumPy writes it is not worth unfolding."""
+    most = weights.nbytes + HEADER_BYTES
+    if len(data) > most:
+        return f"it has {len(data)} bytes where at most {most} are allowed"
+    stream = BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+    shape, _, dtype = read[version[0]](stream)
+    if shape != weights.shape:
+        return f"its shape is {shape} where the model has {weights.size} weights"
+    if dtype.hasobject or dtype.itemsize > 16:
+        return f"its numbers are {dtype}"
+    return None
+
+
+def client_of(node_config: Mapping[str, object]) -> int | str:
+    """The client that a node was started for: its device's name, or its number."""
+    name, number = node_config.get(DEVICE), node_config.get(PARTITION)
+    if isinstance(name, str) and name:
+        return name
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InvalidInput(
+            f"the node does not know which client it is: its {DEVICE} is {name!r} and its {PARTITION} "
+            f"{number!r}. Start it with --node-config '{DEVICE}=\"NAME\"', by the fleet's name, or "
+            f"--node-config '{PARTITION}=0' (or 1, 2, ...)."
+        )
+    return number
+
+
+def _config(message: Message, record: str, key: str) -> ConfigRecordValues | None:
+    """One value of a message, or ``None``: asking for the content may itself raise."""
+    try:
+        return message.content.config_records[record][key]
+    except Exception:  # whatever a hostile client may have put there
+        return None

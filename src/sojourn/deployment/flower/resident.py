@@ -1,0 +1,309 @@
+"""A client that stays: one process per device that keeps imports, data and model between tasks.
+
+Flower starts a process for every task, which imports Flower, torch and the app, loads the data and
+builds the model. With ``flower-supernode --isolation process`` it leaves that to an executor beside
+the SuperNode, which asks the node's Runtime API for tasks. Here that executor works on them itself:
+
+``start``  (``sojourn client``) starts the other two, and a new worker when one has died; ends with
+           the node;
+``node``   is Flower's SuperNode, which looks for messages soon after the last one instead of after 3 s;
+``work``   has imported everything, and works on one task after the other.
+
+This is the only module that uses what is private in Flower. Where that cannot be imported, `start`
+becomes an ordinary ``flower-supernode``, which starts its processes itself.
+"""
+
+import importlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from sojourn.deployment.processes import free_port, listens, tied
+from sojourn.errors import InvalidInput
+
+OURS = ("--isolation", "--host", "--port", "--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile")
+"""Options of a SuperNode that `start` sets itself."""
+FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS, POLL_GROWTH = 0.02, 0.5, 1.3
+"""A worker asks its node, on the same device, for the next task: soon after the last, then less often."""
+NODE_POLL_SECONDS, LONGEST_NODE_POLL_SECONDS = 0.15, 3.0
+"""A node asks the SuperLink in the same manner; 3 s is what Flower waits always."""
+FLOWER_REPLY_SECONDS = 0.5
+RESTART_SECONDS, LONGEST_RESTART_SECONDS = 1.0, 60.0
+PULL_SECONDS = 120.0
+"""For a task's input, which its node may still be receiving: longer than a link is likely to be cut."""
+READY = b"ready"
+
+
+class Polling:
+    """How long to sleep before asking again: little after something came, more and more after that.
+
+    >>> polling = Polling(first=0.1, longest=0.3, growth=2.0)
+    >>> [polling.next() for _ in range(3)]
+    [0.1, 0.2, 0.3]
+    >>> polling.came(), polling.next()
+    (None, 0.1)
+    """
+
+    def __init__(self, *, first: float, longest: float, growth: float = POLL_GROWTH) -> None:
+        self.first, self.longest, self.growth = first, longest, growth
+        self._seconds = first
+
+    def came(self) -> None:
+        """Something came: ask again soon."""
+        self._seconds = self.first
+
+    def next(self) -> float:
+        """The seconds until the next question."""
+        seconds = self._seconds
+        self._seconds = min(self.growth * seconds, self.longest)
+        return seconds
+
+
+def start(arguments: Sequence[str]) -> int:
+    """Run a SuperNode and its worker until the node ends; its exit code.
+
+    ``arguments`` are those of ``flower-supernode``.
+    """
+    for option in OURS:
+        if any(given.partition("=")[0] == option for given in arguments):
+            raise InvalidInput(f"sojourn client sets {option} itself; leave it out")
+    port = free_port()
+    worker = _start_worker(port)
+    if worker is None:
+        sys.stderr.write("Flower's inside is not as expected: it starts a process for each task.\n")
+        os.execvp("flower-supernode", ["flower-supernode", *arguments])
+    own = [*arguments, "--isolation", "process", "--port", str(port)]
+    node = subprocess.Popen([*tied(), sys.executable, "-m", __name__, "node", *own])
+    wait = RESTART_SECONDS
+    try:
+        while node.poll() is None:
+            if worker is not None and worker.poll() is None:
+                wait = RESTART_SECONDS if listens(port) else wait
+                time.sleep(0.2)
+                continue
+            # A task has taken its process with it; whoever sent it hears so from the node.
+            sys.stderr.write(f"the worker has ended; another starts in {wait:g} s\n")
+            time.sleep(wait)
+            wait = min(2.0 * wait, LONGEST_RESTART_SECONDS)
+            worker = _start_worker(port)
+    finally:
+        for process in (node, worker):
+            if process is not None and process.poll() is None:
+                process.terminate()
+    return node.wait()
+
+
+def _start_worker(port: int) -> "subprocess.Popen[bytes] | None":
+    """A worker that has imported everything; ``None`` if it could not."""
+    reading, writing = os.pipe()
+    command = [*tied(), sys.executable, "-m", __name__, "work", str(port), str(writing)]
+    worker = subprocess.Popen(command, pass_fds=(writing,))
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        ready = pipe.read(len(READY)) == READY
+    if not ready:
+        worker.wait()
+        return None
+    return worker
+
+
+def node(arguments: Sequence[str]) -> None:
+    """Be a SuperNode that asks for messages soon after one has come."""
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    inside = importlib.import_module("flwr.supernode.start_client_internal")
+    polling = Polling(first=NODE_POLL_SECONDS, longest=LONGEST_NODE_POLL_SECONDS)
+
+    def sleep(seconds: float) -> None:
+        if seconds <= FLOWER_REPLY_SECONDS:  # it waits for a task's reply: one has come, then
+            polling.came()
+            time.sleep(min(seconds, FIRST_POLL_SECONDS))
+        else:
+            time.sleep(min(seconds, polling.next()))
+
+    if getattr(inside, "time", None) is time:
+        inside.time = SimpleNamespace(sleep=sleep)  # type: ignore[attr-defined]
+    sys.argv = ["flower-supernode", *arguments]
+    flower_supernode()
+
+
+@dataclass
+class _Flower:
+    """What is private in Flower and needed here; importing it may fail with another version."""
+
+    runtime: Any
+    clientapp: Any
+    acquire: Any
+    heartbeat: Any
+    interceptors: Any
+    retry: Any
+
+    @classmethod
+    def load(cls) -> "_Flower":
+        """Import it, and see that it has what is used."""
+        names = {
+            "runtime": ("flwr.supercore.runtime", ("RuntimeHttpClient",)),
+            "clientapp": (
+                "flwr.supernode.runtime.run_clientapp",
+                ("pull_task_input", "push_message", "push_task_output", "install_from_fab"),
+            ),
+            "acquire": ("flwr.proto.runtime_pb2", ("AcquireTaskRequest",)),
+            "heartbeat": (
+                "flwr.supercore.heartbeat",
+                ("HeartbeatSender", "make_task_heartbeat_fn_http"),
+            ),
+            "interceptors": (
+                "flwr.supercore.interceptors",
+                ("RuntimeTokenHttpInterceptor", "RuntimeVersionHttpInterceptor"),
+            ),
+            "retry": ("flwr.supercore.retry", ("make_simple_http_retry_invoker",)),
+        }
+        found = {}
+        for field, (module, attributes) in names.items():
+            found[field] = importlib.import_module(module)
+            for attribute in attributes:
+                getattr(found[field], attribute)
+        return cls(**found)
+
+    def client(self, address: str, component: str, token: str | None = None) -> Any:
+        """A connection to the node's Runtime API, as its executor or for one task."""
+        interceptors = [self.interceptors.RuntimeVersionHttpInterceptor(component_name=component)]
+        if token is not None:
+            interceptors.append(self.interceptors.RuntimeTokenHttpInterceptor(token))
+        return self.runtime.RuntimeHttpClient.from_server_address(
+            server_address=address,
+            insecure=True,
+            root_certificates=None,
+            interceptors=interceptors,
+            retry_invoker=self.retry.make_simple_http_retry_invoker(),
+        )
+
+
+class Worker:
+    """Works on the tasks of one node, one after the other, in this process."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._flower = _Flower.load()
+        self._app: Callable[..., Any] | None = None
+        self._app_hash = ""
+
+    def run(self, first: str | None = None) -> None:
+        """Ask for tasks for ever; ``first`` is the token of one that was acquired before."""
+        if first is not None:
+            self.work(first)
+        flower = self._flower
+        node = flower.client(self.address, "SuperExec")
+        request = flower.acquire.AcquireTaskRequest(supported_task_types=["flwr-clientapp"])
+        polling = Polling(first=FIRST_POLL_SECONDS, longest=LONGEST_POLL_SECONDS)
+        while True:
+            answer = node.AcquireTask(request)
+            if answer.HasField("task") and answer.token:
+                polling.came()
+                self.work(answer.token)
+            else:
+                time.sleep(polling.next())
+
+    def work(self, token: str) -> None:
+        """Do one task and report it as Flower's own process would, failures included."""
+        from flwr.app import Message
+        from flwr.app.error import Error
+        from flwr.common.constant import ErrorCode, SubStatus
+
+        inside = self._flower.clientapp
+        client = self._flower.client(self.address, "flwr-clientapp", token)
+        heartbeat = self._flower.heartbeat.HeartbeatSender(
+            self._flower.heartbeat.make_task_heartbeat_fn_http(client)
+        )
+        heartbeat.start()
+        message = context = reply = None
+        status, details = SubStatus.COMPLETED, ""
+        try:
+            with _ending_unless_over_in(PULL_SECONDS):
+                message, context, run, fab = inside.pull_task_input(client)
+            reply = self._load(run, fab, token)(message=message, context=context)
+        except Exception as error:  # whatever a task raises is the task's failure
+            status, details = SubStatus.FAILED, f"{type(error)}:<'{error}'>"
+            code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+            if isinstance(error, inside.LoadClientAppError):
+                code = ErrorCode.LOAD_CLIENT_APP_EXCEPTION
+            sys.stderr.write(f"a task failed: {details}\n")
+            if message is not None:
+                reply = Message(Error(code=code, reason=details), reply_to=message)
+        try:
+            if reply is not None and context is not None:
+                inside.push_message(client, reply, context)
+            inside.push_task_output(
+                client=client, context=context, sub_status=status, details=details
+            )
+        except Exception as error:  # the node hears nothing, and gives the task up
+            sys.stderr.write(f"a reply could not be handed over: {error}\n")
+        finally:
+            heartbeat.stop()
+            client.close()
+
+    def _load(self, run: Any, fab: Any, token: str) -> Callable[..., Any]:
+        """The app; another one than before gets a new process, so that nothing of the old is left."""
+        if self._app is not None and fab.hash_str != self._app_hash:
+            command = [sys.executable, "-m", __name__, "work", self.address, "-", token]
+            os.execv(sys.executable, command)
+        if self._app is None:
+            inside = self._flower.clientapp
+            inside.install_from_fab(fab.content, skip_prompt=True)
+            load = inside.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+            self._app = load(run.fab_id, run.fab_version, fab.hash_str)
+            self._app_hash = fab.hash_str
+        return self._app
+
+
+@contextmanager
+def _ending_unless_over_in(seconds: float) -> Iterator[None]:
+    """Within, this process may stay for so long; then it ends, and `start` begins another.
+
+    Flower's node loses parts of a message if another of the same content is dropped, as when its SuperLink
+    was killed; and then waits for them for two hours.
+    """
+
+    def end() -> None:
+        sys.stderr.write(f"what a task needs has not come within {seconds:g} s\n")
+        sys.stderr.flush()
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def work(port: str, ready: str, token: str | None = None) -> None:
+    """Import everything, say so on the file ``ready``, and work for the node at ``port``."""
+    address = port if ":" in port else f"127.0.0.1:{port}"
+    worker = Worker(address)
+    importlib.import_module("sojourn.deployment.flower.apps")
+    try:
+        importlib.import_module("torch")
+    except ImportError:
+        sys.stderr.write("torch is not installed: the app must do without\n")
+    if ready != "-":
+        os.write(int(ready), READY)
+        os.close(int(ready))
+    while not listens(int(address.rpartition(":")[2])):
+        time.sleep(0.1)
+    worker.run(token)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "node":
+        node(sys.argv[2:])
+    else:
+        work(*sys.argv[2:])

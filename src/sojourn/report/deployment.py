@@ -1,0 +1,203 @@
+"""What the folder of a deployment holds, and the verdict on it: without a page, as the live view needs it.
+
+The same plan in virtual time, which a deployment writes beside its own history, is a prediction:
+it stands beside what was measured and is not compared with it as another strategy.
+"""
+
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from sojourn._support.estimate import Estimate
+from sojourn._support.numbers import number
+from sojourn.errors import InvalidFile, SojournError
+from sojourn.figures.palette import Ink
+from sojourn.report.curves import measures_of
+from sojourn.report.outcomes import final_text
+from sojourn.report.verdict import Verdict, run_verdict
+from sojourn.runs.folder import Run, RunFolder
+from sojourn.runs.history import History
+from sojourn.simulation.simulate import simulate
+from sojourn.strategy import Strategy
+from sojourn.types import FloatArray
+
+UNKNOWN = "–"
+PREDICTIONS = 10
+TROUBLES = ("refused", "late", "lost")
+MOST_TROUBLE = 0.2
+"""Share of the tasks beyond which their failures are the first news."""
+PACE = ("{} updates a second", "mean staleness {}")
+DEPLOYED = Ink("#0064a4", "#5cb6f2")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The plan at the measured speeds, simulated as long as the run: updates a second, staleness."""
+
+    throughput: Estimate
+    staleness: Estimate
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What the folder of a deployment holds beside its histories.
+
+    ``tasks`` are the lines of ``tasks.jsonl``, ``events`` those of ``events.log`` as seconds, kind
+    and text, and ``sessions`` when the server was started: seconds of the run, and Unix time.
+    """
+
+    measured: History
+    predicted: History | None
+    status: Mapping[str, Any]
+    tasks: Sequence[Mapping[str, Any]]
+    events: Sequence[tuple[float, str, str]]
+    prediction: Prediction | None = None
+    sessions: Sequence[tuple[float, float]] = field(default_factory=tuple)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, from the first update to the last."""
+        return float(self.tasks[-1]["time"] - self.tasks[0]["time"]) if self.tasks else 0.0
+
+    @property
+    def throughput(self) -> float:
+        """Updates a second between the first and the last."""
+        return (len(self.tasks) - 1) / self.seconds if self.seconds > 0 else math.nan
+
+    @property
+    def delays(self) -> FloatArray:
+        """Of every update, the others that came to the server since its task was handed out."""
+        dispatched = np.array([task["dispatched"] for task in self.tasks], dtype=np.float64)
+        return np.asarray(np.arange(dispatched.size) - dispatched)
+
+    def at(self, seconds: float) -> str:
+        """When that was on the clock, in UTC; seconds of the run where that is not known."""
+        begun = [session for session in self.sessions if session[0] <= seconds + 0.05]
+        if not begun:
+            return f"{seconds:.1f} s"
+        elapsed, unix = begun[-1]
+        return f"{datetime.fromtimestamp(unix + seconds - elapsed, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def deployment_of(run: Run) -> Deployment | None:
+    """The deployment that a run is; ``None`` for one in virtual time."""
+    real = [history for history in run.histories if history.clock == "real"]
+    if not real or run.path is None:
+        return None
+    folder = RunFolder(run.path)
+    others = [history for history in run.histories if history.clock != "real"]
+    status = json.loads(_text(folder.status_path) or "{}")
+    tasks = [json.loads(line) for line in _text(folder.tasks_path).splitlines()]
+    events = [line.split("\t", 2) for line in _text(folder.events_path).splitlines()]
+    return Deployment(
+        measured=real[0],
+        predicted=others[0] if others else None,
+        status=status,
+        tasks=tasks,
+        events=[(float(at), kind, text) for at, kind, text in events],
+        prediction=predict(folder, others, rounds=len(tasks)) if others and tasks else None,
+        sessions=[(float(elapsed), float(unix)) for elapsed, unix in status.get("sessions", ())],
+    )
+
+
+def predict(
+    folder: RunFolder, histories: Sequence[History], *, rounds: int, seed: int = 0
+) -> Prediction | None:
+    """Throughput and staleness of the plan that the folder holds, over as many rounds as were run."""
+    try:
+        strategies = folder.strategies(histories)
+    except SojournError:
+        return None
+    strategy: Strategy = next(iter(strategies.values()))
+    schedules = [
+        simulate(strategy.network, strategy.scenario, rounds=rounds, seed=seed + replicate)
+        for replicate in range(PREDICTIONS)
+    ]
+    spans = [float(schedule.time[-1] - schedule.time[0]) for schedule in schedules]
+    rates = [(rounds - 1) / span for span in spans if span > 0]
+    if not rates:
+        return None
+    delays = [float(schedule.relative_delay.mean()) for schedule in schedules]
+    return Prediction(Estimate.from_samples(rates), Estimate.from_samples(delays))
+
+
+def verdict_on(run: Run) -> Verdict:
+    """The verdict on any run, a deployment or not: every surface shows these words."""
+    found = deployment_of(run)
+    return run_verdict(run) if found is None else deployment_verdict(run, found)
+
+
+def deployment_verdict(run: Run, found: Deployment) -> Verdict:
+    """What to do with what was deployed, how much was done and how fast, beside the prediction."""
+    own = run_verdict(run)
+    clients = len(found.status.get("clients", ()))
+    updates = int(found.measured.round[-1]) if found.measured.rows else 0
+    seconds = float(found.measured.time[-1]) if found.measured.rows else 0.0
+    counts = found.status.get("counts", {})
+    trouble = [f"{counts[kind]:,} {kind}" for kind in TROUBLES if counts.get(kind)]
+    bad = sum(counts.get(kind, 0) for kind in TROUBLES)
+    routed = int(counts.get("routed", 0))
+    title, command = own.title, own.next_command
+    if bad > MOST_TROUBLE * max(routed, 1):
+        title = f"Check the clients: {bad:,} of {routed:,} tasks failed"
+    elif own.title.startswith("Reached "):
+        measure = found.measured.measure
+        title = f"Export the model: {measure.label} {final_text([found.measured], measure)}"
+        command = shlex.join(["sojourn", "deploy", "export", str(run.path), "model.safetensors"])
+    pace = [
+        text.format(value) + (f" ({expected} predicted)" if expected != UNKNOWN else "")
+        for text, (_, value, expected) in zip(PACE, pace_rows(found), strict=True)
+        if value != UNKNOWN
+    ]
+    return replace(
+        own,
+        title=title,
+        tested="",
+        because=f"{updates:,} updates from {clients:,} client{'' if clients == 1 else 's'} in "
+        f"{number(seconds)} s"
+        + (f": {', '.join(pace)}" if pace else "")
+        + f"; of {routed:,} tasks {', '.join(trouble) or 'none was refused, late or lost'}.",
+        next_command=command,
+    )
+
+
+def pace_rows(found: Deployment) -> list[tuple[str, str, str]]:
+    """Throughput and staleness: name, measured, and predicted at the speeds that were measured."""
+    expected = found.prediction
+    return [
+        (
+            "updates a second",
+            number(found.throughput) if math.isfinite(found.throughput) else UNKNOWN,
+            UNKNOWN if expected is None else f"{expected.throughput:.3g}",
+        ),
+        (
+            "mean staleness, updates",
+            number(float(found.delays.mean())) if found.tasks else UNKNOWN,
+            UNKNOWN if expected is None else f"{expected.staleness:.3g}",
+        ),
+    ]
+
+
+def comparison_rows(run: Run, found: Deployment) -> list[tuple[str, str, str]]:
+    """What was measured, and what was predicted at the speeds that were measured."""
+    rows = pace_rows(found)
+    for measure in measures_of(run.histories):
+        other = UNKNOWN if found.predicted is None else final_text([found.predicted], measure)
+        rows.append((f"final {measure.label}", final_text([found.measured], measure), other))
+    return rows
+
+
+def _text(path: Any) -> str:
+    """The text of a file that a server may be writing; nothing if it is not there."""
+    try:
+        return str(path.read_text(encoding="utf-8", errors="replace"))
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error

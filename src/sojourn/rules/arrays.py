@@ -1,0 +1,124 @@
+"""What rules do with arrays, whichever library they are of: the array API standard.
+
+Weights, and the vectors that a rule keeps, stay in the library and on the device that they came in. Counts
+of a rule are small, and always NumPy's. On NumPy's arrays the operations are those that they always
+were, to the bit.
+"""
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sojourn.types import Vector
+
+
+def namespace(array: object) -> Any:
+    """The functions for arrays of this kind: what the array says, or the module it is of (PyTorch).
+
+    >>> namespace(np.zeros(2)) is np
+    True
+    """
+    own = getattr(array, "__array_namespace__", None)
+    return sys.modules[type(array).__module__.partition(".")[0]] if own is None else own()
+
+
+def _is_numpy(array: object) -> bool:
+    return isinstance(array, np.ndarray)
+
+
+LONG_VECTOR = 2**15
+"""Numbers. Beyond this a second pass over the memory costs more than calling compiled code."""
+
+
+def is_long(first: Vector, second: Vector) -> bool:
+    """Whether these are NumPy's vectors for compiled code: long, contiguous, of one precision."""
+    return (
+        _is_numpy(first)
+        and first.size >= LONG_VECTOR
+        and _is_numpy(second)
+        and first.shape == second.shape
+        and first.ndim == 1
+        and first.dtype == second.dtype
+        and first.dtype.char in "fd"
+        and first.flags.c_contiguous
+        and second.flags.c_contiguous
+    )
+
+
+def zeros(shape: tuple[int, ...], like: Vector) -> Vector:
+    """Zeros of the kind, the precision and the device of ``like``."""
+    if _is_numpy(like):
+        return np.zeros(shape, dtype=like.dtype)
+    found: Vector = namespace(like).zeros(shape, dtype=like.dtype, device=like.device)
+    return found
+
+
+def placed(values: Vector, like: Vector) -> Vector:
+    """NumPy's ``values`` in the kind, the precision and the device of ``like``."""
+    if _is_numpy(like):
+        return values.astype(like.dtype)
+    found: Vector = namespace(like).asarray(values, dtype=like.dtype, device=like.device)
+    return found
+
+
+def copied(array: Vector) -> Vector:
+    """An array of its own with the same numbers."""
+    if _is_numpy(array):
+        return array.copy()
+    found: Vector = namespace(array).asarray(array, copy=True)
+    return found
+
+
+def count_of(array: Vector) -> int:
+    """How many numbers an array has.
+
+    >>> count_of(np.zeros((2, 3)))
+    6
+    """
+    return math.prod(array.shape)
+
+
+def norm(array: Vector) -> float:
+    """The Euclidean norm of all numbers of an array.
+
+    >>> norm(np.array([3.0, 4.0]))
+    5.0
+    """
+    if _is_numpy(array):
+        return float(np.linalg.norm(array))
+    return float(namespace(array).linalg.vector_norm(array))
+
+
+def root(array: Vector) -> Vector:
+    """The square root of every number."""
+    found: Vector = namespace(array).sqrt(array)
+    return found
+
+
+def raise_to(largest: Vector, array: Vector) -> None:
+    """Replace every number of ``largest`` by that of ``array`` where it is larger."""
+    largest[...] = namespace(array).maximum(largest, array)
+
+
+def mean_of_rows(table: Vector, chosen: NDArray[np.bool_] | None = None) -> Vector:
+    """The mean of the rows of a table, or of those ``chosen``: NumPy's truth values, one per row.
+
+    >>> mean_of_rows(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([False, True])).tolist()
+    [3.0, 4.0]
+    """
+    if _is_numpy(table):
+        return np.asarray((table if chosen is None else table[chosen]).mean(axis=0))
+    xp = namespace(table)
+    if chosen is not None:
+        table = xp.stack([table[int(row), ...] for row in np.flatnonzero(chosen)])
+    found: Vector = xp.mean(table, axis=0)
+    return found
+
+
+def reshaped(array: Vector, shape: tuple[int, ...]) -> Vector:
+    """The same numbers in another shape."""
+    found: Vector = namespace(array).reshape(array, shape)
+    return found

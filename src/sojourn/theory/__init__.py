@@ -1,0 +1,1 @@
+"""What is known without simulating: steady state, noise floor, bounds, stability, energy."""

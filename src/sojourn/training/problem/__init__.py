@@ -1,0 +1,1 @@
+"""What is learned: a model, the samples of every client, their batches, gradients and measures."""

@@ -1,0 +1,319 @@
+"""A model whose parameters are one flat vector: set, run, differentiate, on its device."""
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sojourn.errors import InvalidInput
+from sojourn.training.problem.autograd import backward, check_no_parameter_hooks, forward_steps
+from sojourn.types import Vector
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+FlatVector: TypeAlias = Tensor | Vector
+"""Weights, and perhaps buffers behind them, as one vector."""
+
+MANY_WEIGHTS = 2**15
+"""From here on memory traffic costs more than calls: gradients are collected, not added to zeros."""
+
+
+class _Still(NamedTuple):
+    """A buffer that training leaves alone: where it is, which tensor, how often changed, its value."""
+
+    owner: nn.Module
+    key: str
+    buffer: Tensor
+    version: int
+    value: Tensor
+
+
+class FlatModel:
+    """A copy of a model, whose trainable parameters are views of one vector.
+
+    Buffers that a training step changes, such as the running statistics of batch normalisation,
+    are a second vector, which stands behind the weights where both are given; integer ones among
+    them are counters. Frozen parameters and other buffers stay as they came with the model.
+    """
+
+    def __init__(
+        self, model: nn.Module, *, device: torch.device, precision: str, channels_last: bool
+    ) -> None:
+        check_no_parameter_hooks(model)
+        self.module = copy.deepcopy(model).to(device)
+        self.device, self.precision, self.channels_last = device, precision, channels_last
+        self.moving: list[str] = []
+        self.still: dict[str, _Still] = {}
+        self._moving_shapes: list[torch.Size] = []
+        self.flatten()
+
+    def flatten(self) -> None:
+        """Make the parameters views of one flat vector, and their gradients of another."""
+        parameters = self.trainable
+        kinds = {p.dtype for p in parameters}
+        if len(kinds) != 1 or not kinds <= {torch.float32, torch.float64}:
+            raise InvalidInput(
+                "the model must have trainable parameters, all float32 or all float64; it has "
+                + (", ".join(sorted(map(str, kinds))) or "none")
+            )
+        flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+        gradients = torch.zeros_like(flat)
+        self.initial = flat.clone().cpu()
+        self._flat, self._gradients = flat, gradients
+        on_host = self.device.type == "cpu"
+        self._arrays = (flat.numpy(), gradients.numpy()) if on_host else None
+        sizes = [p.numel() for p in parameters]
+        parts = torch.split(flat, sizes), torch.split(gradients, sizes)
+        self._places: list[tuple[nn.Parameter, Tensor, slice]] = []
+        end = 0
+        for parameter, part, gradient in zip(parameters, *parts, strict=True):
+            parameter.data = part.view_as(parameter)
+            parameter.grad = gradient.view_as(parameter)
+            begin, end = end, end + parameter.numel()
+            self._places.append((parameter, parameter.grad, slice(begin, end)))
+        self._spare: NDArray[np.floating] | None = None
+        self._collects = on_host and len(flat) >= MANY_WEIGHTS
+        self._steps = forward_steps(self.module)
+        self._image_steps = forward_steps(self.module, channels_last=self.channels_last)
+
+    @property
+    def trainable(self) -> list[nn.Parameter]:
+        """The parameters that are trained, in the order of the vector."""
+        return [p for p in self.module.parameters() if p.requires_grad]
+
+    @property
+    def shapes(self) -> dict[str, torch.Size]:
+        """Name and shape of each trainable parameter, in the order of the vector."""
+        return {n: p.shape for n, p in self.module.named_parameters() if p.requires_grad}
+
+    def set(self, weights: FlatVector, *, training: bool) -> None:
+        """Take these weights, and buffers if any stand behind them."""
+        dimension = self.initial.numel()
+        vector = weights[:dimension] if len(weights) > dimension else weights
+        if self._arrays is not None:
+            self._arrays[0][:] = vector
+        else:
+            self._flat.copy_(torch.as_tensor(vector, device="cpu"))
+        if len(weights) > dimension:
+            self.set_buffers(weights[dimension:])
+        if self.module.training != training:
+            self.module.train(training)
+
+    def weights(self) -> Tensor:
+        """The weights as they are now, in the host's memory."""
+        return self._flat.detach().clone().cpu()
+
+    def outputs(self, x: Any) -> Any:
+        """What the model makes of a batch."""
+        steps = self._steps
+        if self.channels_last and x.dim() == 4:
+            x, steps = x.contiguous(memory_format=torch.channels_last), self._image_steps
+        for step in steps:
+            x = step(x)
+        return x
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Inside, forward passes are computed in the precision asked for."""
+        if self.precision == "bfloat16":
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+    def differentiate(self, loss: Tensor) -> None:
+        """Leave the gradient of a loss in the parameters."""
+        if self._arrays is not None:
+            self._arrays[1].fill(0)
+        else:
+            self._gradients.zero_()
+        backward(loss)
+
+    def gradient(self, loss: Tensor) -> NDArray[np.floating]:
+        """The gradient of a loss, as an array of its own."""
+        if self._collects:
+            return self._collected(loss)
+        self.differentiate(loss)
+        return self._arrays[1].copy() if self._arrays is not None else self._gradients.cpu().numpy()
+
+    def _collected(self, loss: Tensor) -> NDArray[np.floating]:
+        """The same to the bit, in one pass over the memory instead of three.
+
+        Parameters without a gradient keep what the backward pass makes; where they have one, it is
+        cleared before and added to. Adding zero to what was made turns -0 into 0, as adding to zero does.
+        """
+        for parameter, _, _ in self._places:
+            parameter.grad = None
+        backward(loss)
+        found = self._free_vector()
+        zero = found.dtype.type(0)
+        for parameter, usual, place in self._places:
+            made, parameter.grad = parameter.grad, usual
+            if made is None:
+                found[place] = 0
+                continue
+            dense = made if made.layout == torch.strided else made.to_dense()
+            np.add(dense.numpy(), zero, out=found[place].reshape(parameter.shape))
+        return found
+
+    def _free_vector(self) -> NDArray[np.floating]:
+        """The vector of the last gradient if nobody holds it or a view of it, else a new one.
+
+        Memory that was just used is in the cache: a new vector costs several times as much to fill.
+        """
+        if self._spare is None or sys.getrefcount(self._spare) > 2:  # The attribute, the argument.
+            self._spare = np.empty(len(self._flat), self.initial.numpy().dtype)
+        return self._spare
+
+    def add_to_gradient(self, proximal: float, begin: Tensor) -> None:
+        """The pull of a task back to the weights that it began with."""
+        self._gradients.add_(self._flat.detach() - begin.to(self.device), alpha=proximal)
+
+    def shift_gradient(self, shift: Tensor) -> None:
+        """What a rule adds to every gradient of a task."""
+        self._gradients.add_(shift)
+
+    def step(self, learning_rate: float) -> None:
+        """One plain step along the gradient that was left last."""
+        self._flat.sub_(learning_rate * self._gradients)
+
+    def tensors(self, names: list[str]) -> list[Tensor]:
+        """Buffers by name."""
+        known = dict(self.module.named_buffers())
+        return [known[name] for name in names]
+
+    def _moving_tensors(self) -> list[Tensor]:
+        """The buffers that training changes, of the shapes that they came with."""
+        tensors = self.tensors(self.moving)
+        for name, buffer, shape in zip(self.moving, tensors, self._moving_shapes, strict=True):
+            if buffer.shape != shape:
+                raise _reshaped(name, shape, buffer.shape)
+        return tensors
+
+    def buffers(self) -> Vector:
+        """The buffers that training changes, as a vector of the weights' kind."""
+        found = [b.detach().reshape(-1).to(self.initial.dtype) for b in self._moving_tensors()]
+        return torch.cat(found).cpu().numpy() if found else np.empty(0, self.initial.numpy().dtype)
+
+    def set_buffers(self, values: FlatVector) -> None:
+        """Take these buffers."""
+        buffers = self._moving_tensors()
+        vector = torch.as_tensor(values, device="cpu")
+        parts = torch.split(vector, [b.numel() for b in buffers])
+        with torch.no_grad():
+            for buffer, part in zip(buffers, parts, strict=True):
+                buffer.copy_(part.view_as(buffer).to(buffer.dtype))
+
+    @property
+    def counters(self) -> NDArray[np.bool_]:
+        """Which of the buffers' numbers are whole: of those the largest counts, not the mean."""
+        marks = [
+            np.full(b.numel(), not b.dtype.is_floating_point) for b in self.tensors(self.moving)
+        ]
+        return np.concatenate(marks) if marks else np.empty(0, dtype=bool)
+
+    @contextmanager
+    def watching_buffers(self) -> Iterator[None]:
+        """Note which buffers the block changes, and put them back."""
+        before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        yield
+        for name, buffer in self.module.named_buffers():
+            if buffer.shape != before[name].shape:
+                raise _reshaped(name, before[name].shape, buffer.shape)
+            if not torch.equal(buffer, before[name]):
+                self.moving.append(name)
+                buffer.copy_(before[name])
+        self.note_buffers()
+
+    def note_buffers(self) -> None:
+        """Remember the shapes of buffers that move, and those that do not, to see that this stays so."""
+        self._moving_shapes = [buffer.shape for buffer in self.tensors(self.moving)]
+        owners = {
+            f"{prefix}{'.' if prefix else ''}{key}": (module, key)
+            for prefix, module in self.module.named_modules()
+            for key, buffer in module._buffers.items()
+            if buffer is not None
+        }
+        self.still = {
+            name: _Still(*owner, buffer, buffer._version, buffer.clone())
+            for name, owner in owners.items()
+            if name not in self.moving
+            for buffer in [owner[0]._buffers[owner[1]]]
+            if buffer is not None
+        }
+
+    def check_still(self, what: str) -> None:
+        """That a batch of ``what`` changed no buffer that the first batch left alone."""
+        for name, held in self.still.items():
+            now = held.owner._buffers.get(held.key)
+            if now is held.buffer and now._version == held.version:
+                continue
+            if now is None or now.shape != held.value.shape or not torch.equal(now, held.value):
+                raise InvalidInput(
+                    f"the model's buffer '{name}' stayed as it was in a first training step, and a "
+                    f"batch of {what} changed it: buffers of clients would differ, and go from one to "
+                    "the other unseen. Change it with every batch, or with none, or make it no buffer."
+                )
+            self.still[name] = held._replace(buffer=now, version=now._version)
+
+    def copy(self, weights: FlatVector) -> nn.Module:
+        """A copy of the model with these weights, and buffers if any stand behind them."""
+        model = copy.deepcopy(self.module).eval().cpu()
+        flat = torch.as_tensor(weights, dtype=self.initial.dtype, device="cpu")
+        trainable = [p for p in model.parameters() if p.requires_grad]
+        sizes = [p.numel() for p in trainable]
+        parts = torch.split(flat[: sum(sizes)], sizes)
+        with torch.no_grad():
+            for parameter, part in zip(trainable, parts, strict=True):
+                parameter.data = part.clone().view_as(parameter)
+                parameter.grad = None
+            if len(flat) > sum(sizes):
+                known = dict(model.named_buffers())
+                buffers = [known[name] for name in self.moving]
+                rest = torch.split(flat[sum(sizes) :], [b.numel() for b in buffers])
+                for buffer, part in zip(buffers, rest, strict=True):
+                    buffer.copy_(part.view_as(buffer).to(buffer.dtype))
+        return model
+
+
+def _reshaped(name: str, before: torch.Size, after: torch.Size) -> InvalidInput:
+    return InvalidInput(
+        f"the model's buffer '{name}' had the shape {tuple(before)} and has {tuple(after)} after a "
+        "training step: buffers of clients would differ in shape, and could not be averaged. Keep its "
+        "shape, or make it no buffer."
+    )
+
+
+def as_device(name: str | torch.device | None) -> torch.device:
+    """The device called ``name``, if it is there; the CPU by default."""
+    try:
+        device = torch.device("cpu" if name is None else name)
+    except RuntimeError as error:
+        raise InvalidInput(f"device '{name}': PyTorch knows no such device ({error})") from error
+    there = {
+        "cpu": True,
+        "meta": False,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }.get(device.type, True)
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if not there or (device.index or 0) >= count:
+        raise InvalidInput(
+            f"device '{name}' is not on this machine, or this PyTorch was built without it. Leave "
+            "out device to use the CPU."
+        )
+    return device
+
+
+def check_precision(precision: str) -> str:
+    """``precision``, if it is one of those that forward passes are computed in."""
+    if precision not in PRECISIONS:
+        raise InvalidInput(
+            f"precision '{precision}': choose among {', '.join(PRECISIONS)}; float32 is the model's "
+            "own precision, and bfloat16 is autocast in the forward pass"
+        )
+    return precision

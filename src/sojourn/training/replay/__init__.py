@@ -1,0 +1,1 @@
+"""A schedule replayed on a problem: runs, stacks of runs, checkpoints."""

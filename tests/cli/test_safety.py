@@ -1,0 +1,247 @@
+"""Files of others, the working folder, the terminal and limits of memory."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sojourn as sj
+from sojourn._support.files import alone_in
+from sojourn.live.watcher import Watcher
+from tests.commands import ROOT
+from tests.fuzzing.values import EXPERIMENT, FLEET, LOG
+
+MARK = "from pathlib import Path\nPath({path!r}).write_text('ran')\n"
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "NO_COLOR": "1"}
+
+
+def typed(folder: Path, *words: str, limit: int | None = None, **environment: str):
+    """The command in a process of its own, with this environment and limit of memory."""
+
+    def limited() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    return subprocess.run(
+        [sys.executable, "-m", "sojourn", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+        capture_output=True,
+        timeout=120,
+        preexec_fn=limited,
+        check=False,
+    )
+
+
+@pytest.fixture
+def strangers_plan(tmp_path):
+    """A plan whose objective is code beside it, which leaves a mark when it runs."""
+    fleet = sj.built_in_fleet("three-clusters")
+    sj.plan(fleet, sj.Throughput(), concurrency=5).write(tmp_path / "plan.toml")
+    text = (tmp_path / "plan.toml").read_text()
+    assert 'name = "throughput"' in text
+    (tmp_path / "plan.toml").write_text(text.replace('name = "throughput"', 'name = "evil:E"'))
+    mark = tmp_path / "mark"
+    (tmp_path / "evil.py").write_text(MARK.format(path=str(mark)))
+    return mark
+
+
+def test_code_that_a_plan_names_runs_only_if_trusted(run, strangers_plan):
+    result = run("simulate", "plan.toml", "--rounds", "100")
+    assert result.code == 2
+    assert "evil.py" in result.error and "SHA-256" in result.error and "--trust" in result.error
+    assert not strangers_plan.exists()
+    run("--trust", "simulate", "plan.toml", "--rounds", "100")
+    assert strangers_plan.exists()
+
+
+def test_code_named_on_the_command_line_runs(run, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\nimport sojourn as sj\n\n\n"
+        '@dataclass(frozen=True)\nclass Mine(sj.NeverQueue):\n    name = "mine:Mine"\n'
+    )
+    command = ("analyze", "three-clusters", "--concurrency", "3", "--policy", "mine:Mine")
+    result = run(*command)
+    assert "is not run" not in result.error
+
+
+def test_control_characters_of_a_run_folder_do_not_reach_the_terminal(run, tmp_path):
+    numbers = ("test_loss", "test_accuracy", "train_loss", "staleness")
+    rows = [
+        {"strategy": name, "seed": seed, "learning_rate": 0.1, "clock": "virtual", "round": k}
+        | {
+            "time": 1.0 * k,
+            "diverged_at": None,
+            "gradients": k,
+            "updates": k,
+            **dict.fromkeys(numbers, 0.5),
+        }
+        for name in ("plain", "evil\x1b[2J\x1b]0;pwn\x07\x9b1m")
+        for seed in range(2)
+        for k in range(3)
+    ]
+    (tmp_path / "run").mkdir()
+    for ascii_ in (True, False):
+        lines = [json.dumps(row, ensure_ascii=ascii_) for row in rows]
+        (tmp_path / "run" / "history.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        result = run("compare", "run")
+        assert result.code == 0, result.error
+        for text in (result.out, result.error):
+            assert not set(text) & {"\x1b", "\x07", "\x9b"}
+        assert r"evil\x1b[2J" in result.out
+    refused = run("analyze", "\x1b[2Jnone.csv", "--concurrency", "3")
+    assert refused.code == 2
+    assert "\x1b" not in refused.error
+
+
+def test_ascii_terminals_get_plain_letters(tmp_path):
+    (tmp_path / "fleet.csv").write_text("service_rate,name\n1,名前\n2,b\n", encoding="utf-8")
+    words = ("fleet.csv", "--concurrency", "3")
+    for command in (("analyze", *words), ("simulate", *words, "--rounds", "200")):
+        done = typed(tmp_path, *command, **ASCII)
+        assert done.returncode == 0, done.stderr
+        assert b"Traceback" not in done.stderr
+        done.stdout.decode("ascii")
+    assert rb"+-" in done.stdout
+
+
+@pytest.mark.parametrize("megabytes", [150, 300, 520])
+def test_too_little_memory_is_a_sentence(tmp_path, megabytes):
+    done = typed(
+        tmp_path,
+        *("analyze", "three-clusters", "--concurrency", "3"),
+        limit=megabytes * 2**20,
+        OPENBLAS_NUM_THREADS="1",
+    )
+    assert b"Traceback" not in done.stderr
+    assert done.returncode == 0 or b"memory" in done.stderr
+
+
+def test_a_folder_called_like_a_module_is_not_its_name(run, strangers_plan, tmp_path):
+    """Whoever made the folder chose its name, and would have the code in it trusted."""
+    folder = tmp_path / "evil:E"
+    folder.mkdir()
+    for name in ("plan.toml", "evil.py"):
+        (tmp_path / name).rename(folder / name)
+    result = run("simulate", "evil:E/plan.toml", "--rounds", "100")
+    assert result.code == 2 and "is not run" in result.error, result.error
+    assert not strangers_plan.exists()
+
+
+POISONED = (
+    *("sojourn", "joblib", "numpy", "scipy", "torch", "sklearn", "plotly", "matplotlib", "typer"),
+    *("json", "tomllib", "cloudpickle", "flwr", "numba", "threadpoolctl", "site", "usercustomize"),
+)
+"""Modules that commands and their child processes import."""
+COMMANDS = (
+    ("analyze", "fleet.csv", "--concurrency", "3"),
+    ("plan", "fleet.csv", "--objective", "throughput", "--concurrency", "5", "--out", "plan.toml"),
+    ("simulate", "plan.toml", "--rounds", "100"),
+    ("fleet", "estimate", "log.csv", "--out", "estimated.csv"),
+    ("new", "made"),
+    ("train", "experiment.toml", "--out", "run", "--jobs", "2"),
+    ("report", "run", "--out", "page.html"),
+    ("compare", "run"),
+    ("figure", "run"),
+    ("calibrate", "experiment.toml", "--out", "constants.toml"),
+    ("tune", "experiment.toml", "--out", "tuned", "--jobs", "2"),
+    ("deploy", "init", "app"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_no_command_imports_from_the_working_folder(tmp_path):
+    """As installed: ``python -m`` itself puts the working folder first, which is no command's doing."""
+    (tmp_path / "fleet.csv").write_text(FLEET)
+    (tmp_path / "log.csv").write_text(LOG)
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT)
+    for name in POISONED:
+        (tmp_path / f"{name}.py").write_text(MARK.format(path=str(tmp_path / f"mark-{name}")))
+    script = Path(sys.executable).with_name("sojourn")
+    for command in COMMANDS:
+        done = subprocess.run(
+            [script, *command],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, (command, done.stderr)
+        assert done.returncode in (0, 1), (command, done.stderr)
+        assert not list(tmp_path.glob("mark-*")), command
+    for command in (("explore", "fleet.csv", "--no-open"), ("watch", "run", "--no-open")):
+        served = subprocess.Popen(
+            [script, *command], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        assert served.stdout is not None
+        assert "http://127.0.0.1:" in served.stdout.readline()
+        served.send_signal(signal.SIGINT)
+        served.communicate(timeout=120)
+        assert not list(tmp_path.glob("mark-*")), command
+
+
+def test_a_module_in_the_working_folder_is_not_imported_by_children(tmp_path):
+    mark = tmp_path / "mark"
+    for name in ("joblib.py", "sojourn_pilot.py"):
+        (tmp_path / name).write_text(MARK.format(path=str(mark)))
+    code = (
+        "from sojourn.cli import _make_output_safe; _make_output_safe();"
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import joblib'])"
+    )
+    subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        check=True,
+        timeout=120,
+    )
+    assert not mark.exists()
+
+
+def test_looking_at_a_strangers_folder_runs_nothing_of_it(run, tmp_path):
+    mark = tmp_path / "mark"
+    folder = tmp_path / "run"
+    (folder / "extensions").mkdir(parents=True)
+    (folder / "extensions" / "evil.py").write_text(MARK.format(path=str(mark)))
+    (folder / "experiment.toml").write_text(
+        'fleet = "three-clusters"\ndata = "digits"\ntime = 10\nconcurrency = 3\nlearning-rate = 0.1\n'
+        'seeds = 1\n[[strategy]]\nname = "mine"\nrouting = "uniform"\npolicy = "evil:E"\n'
+        'rule = { name = "evil:R" }\n'
+    )
+    numbers = ("test_loss", "test_accuracy", "train_loss", "staleness")
+    rows = [
+        {"strategy": "mine", "seed": 0, "learning_rate": 0.1, "clock": "virtual", "round": k}
+        | {"time": 5.0 * k, "diverged_at": None, "gradients": k, "updates": k}
+        | dict.fromkeys(numbers, 0.5)
+        for k in range(3)
+    ]
+    (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = ("report", "run", "--no-stills", "--out", "page.html")
+    for command in (page, ("compare", "run"), ("figure", "run", "--format", "svg")):
+        result = run(*command)
+        assert result.code == 0, result.error
+        assert not mark.exists()
+    assert "is not run" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert Watcher(folder).look()["title"]  # trusts everything, and still needs nothing of it
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "command", [("train", "experiment.toml"), ("tune", "experiment.toml"), ("reproduce", "1")]
+)
+def test_of_two_commands_that_write_to_one_folder_one_says_so(run, tmp_path, command):
+    (tmp_path / "fleet.csv").write_text(FLEET)
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT)
+    (tmp_path / "out").mkdir()
+    with alone_in(tmp_path / "out"):
+        result = run(*command, "--out", "out")
+    assert result.code == 2
+    assert "another command is writing to this folder" in result.error
+    assert not list((tmp_path / "out").iterdir())

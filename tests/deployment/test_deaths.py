@@ -1,0 +1,172 @@
+"""Server, SuperLink, worker and client killed at random moments: the updates of a run left alone.
+
+One client with one task in flight, whose gradients are over all its samples: whatever was lost and
+done again, the model after u updates is the same to the bit. ``SOJOURN_KILLS`` says how many of each, and
+``SOJOURN_SEED`` draws other moments.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from sojourn.deployment.inprocess import InProcessTransport
+from sojourn.deployment.local import SUPERLINK
+from sojourn.deployment.run import serve
+from sojourn.deployment.settings import read_settings
+from sojourn.deployment.status import read_status
+from tests.deployment import digits_task
+from tests.deployment.flower_sessions import (
+    LEARNING_RATE,
+    Session,
+    check_accounts,
+    server_processes,
+    status_of,
+    tasks_of,
+)
+
+pytestmark = [
+    pytest.mark.xdist_group("flower"),
+    pytest.mark.timeout(7200),
+    pytest.mark.slow,
+    pytest.mark.flower,
+]
+
+KILLS, SEED = int(os.environ.get("SOJOURN_KILLS", "3")), int(os.environ.get("SOJOURN_SEED", "0"))
+ENDLESS = 100_000
+OFTEN = {
+    "concurrency": 1,
+    "checkpoint-seconds": 0.2,
+    "evaluate-every": 1000,
+    "shortest-deadline": 5.0,
+    "first-deadline": 20.0,
+    "patience": 1000,
+    "join-seconds": 900.0,
+}
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    folder = tmp_path / "flower"
+    client = "hostile_client_app"
+    with Session(folder, [0.2], client_app=client, lasting=True, resident=True) as started:
+        yield started
+
+
+class Deaths:
+    """A run that is killed and goes on."""
+
+    def __init__(self, session: Session, run: Path) -> None:
+        self.session, self.run = session, run
+        self.submit(ENDLESS)
+
+    def submit(self, updates: int) -> None:
+        resume = (self.run / "checkpoint.npz").exists()
+        self.number = self.session.submit(self.run, updates, clients=1, resume=resume, **OFTEN)
+
+    def updates(self) -> int:
+        status = read_status(self.run)
+        assert status is None or status["phase"] != "failed", status
+        return len(tasks_of(self.run)) if (self.run / "tasks.jsonl").exists() else 0
+
+    def wait_for_more(self) -> None:
+        """Until the run has got further than it was."""
+        before = self.updates()
+        text = f"no update after {before}"
+        self.session.flower.wait_until(lambda: self.updates() > before, what=text, seconds=900.0)
+
+    def kill_server(self) -> None:
+        self.session.kill_server()
+        wait = self.session.flower.wait_until
+        wait(lambda: not server_processes(), what="the server goes on")
+        self.submit(ENDLESS)
+
+    def kill_superlink(self) -> None:
+        self.session.flower.processes.kill(SUPERLINK)
+        for process in server_processes():  # it would wait for the SuperLink, and be a second one
+            os.kill(process, signal.SIGKILL)
+        self.session.start_superlink()
+        self.submit(ENDLESS)
+
+    def kill_worker(self) -> None:
+        client = psutil.Process(self.session.flower.processes["client-0"].pid)
+        for child in client.children(recursive=True):
+            if "work" in child.cmdline():
+                child.kill()
+
+    def kill_client(self) -> None:
+        self.session.flower.processes.kill("client-0")
+        self.session.start_client(0)
+
+    def finish(self) -> None:
+        """Let it come to an end soon, by a polite stop and a last resume."""
+        self.session.stop_run(self.number)
+        self.submit(len(tasks_of(self.run)) + 5)
+        self.session.wait_until_finished(self.run, seconds=900.0)
+
+
+def check_as_uninterrupted(run: Path, folder: Path) -> None:
+    """The same number of updates in one process that nobody kills: the same weights to the bit."""
+    check_accounts(run, 1)
+    updates = status_of(run)["counts"]["used"]
+    config = {"clients": 1, "updates": updates, "concurrency": 1, "learning-rate": LEARNING_RATE}
+    given = {**config, "predict": False, "run-folder": str(folder)}
+    with InProcessTransport(digits_task.problem, [lambda: 0.0]) as transport:
+        serve(transport, digits_task.problem, read_settings(given, folder.parent))
+    np.testing.assert_array_equal(np.load(run / "weights.npy"), np.load(folder / "weights.npy"))
+
+
+def test_killed_at_random_moments_it_applies_the_same_updates(
+    session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, moments = tmp_path / "run", random.Random(SEED)
+    deaths = Deaths(session, run)
+    kinds: dict[str, Callable[[], None]] = {
+        "worker": deaths.kill_worker,
+        "client": deaths.kill_client,
+        "server": deaths.kill_server,
+        "SuperLink": deaths.kill_superlink,
+    }
+    order = [kind for kind in kinds for _ in range(KILLS)]
+    moments.shuffle(order)
+    for kind in order:
+        deaths.wait_for_more()
+        time.sleep(moments.uniform(0.0, 2.0))
+        begun = time.monotonic()
+        kinds[kind]()
+        deaths.wait_for_more()
+        with capsys.disabled():
+            sys.stdout.write(
+                f"{kind} killed at {deaths.updates()} updates; on after "
+                f"{time.monotonic() - begun:.1f} s\n"
+            )
+            sys.stdout.flush()
+    deaths.finish()
+    check_as_uninterrupted(run, tmp_path / "alone")
+    with capsys.disabled():
+        sys.stdout.write(f"{KILLS} of each: {status_of(run)['counts']}\n")
+
+
+def test_a_rolling_restart_under_load_loses_no_update(session: Session, tmp_path: Path) -> None:
+    """The server is told to stop again and again while updates come, and resumed."""
+    run = tmp_path / "run"
+    deaths = Deaths(session, run)
+    for _ in range(KILLS):
+        deaths.wait_for_more()
+        for process in server_processes():
+            os.kill(process, signal.SIGTERM)
+        session.flower.wait_until(lambda: not server_processes(), what="the server goes on")
+        assert status_of(run)["phase"] == "stopped"
+        before = tasks_of(run)
+        deaths.submit(ENDLESS)
+        deaths.wait_for_more()
+        assert tasks_of(run)[: len(before)] == before
+    deaths.finish()
+    check_as_uninterrupted(run, tmp_path / "alone")

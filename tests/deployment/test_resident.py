@@ -1,0 +1,137 @@
+"""`sojourn client` with real processes: warm, the same bits, failures per task, deaths."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from sojourn.deployment.flower.resident import start
+from sojourn.deployment.inprocess import InProcessTransport
+from sojourn.deployment.run import serve
+from sojourn.deployment.settings import read_settings
+from sojourn.errors import InvalidInput
+from tests.deployment import digits_task
+from tests.deployment.flower_sessions import (
+    LEARNING_RATE,
+    Session,
+    check_accounts,
+    events_of,
+    status_of,
+)
+
+pytestmark = [
+    pytest.mark.xdist_group("flower"),
+    pytest.mark.timeout(1800),
+]
+NO_DEADLINE = {"shortest-deadline": 600.0, "first-deadline": 600.0}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    folder = tmp_path_factory.mktemp("resident")
+    session = Session(folder, [0.0], client_app="recording_client_app", resident=True)
+    with (session.app / "pyproject.toml").open("a") as settings:
+        settings.write('record = ""\n')
+    with session as started:
+        yield started
+
+
+def run(session: Session, folder: Path, updates: int, **config: Any) -> Path:
+    """Submit a run of one client with one task in flight; where its processes are recorded."""
+    record = folder / "record"
+    given = {**NO_DEADLINE, "task.record": str(record), "concurrency": 1, **config}
+    session.submit(folder, updates, clients=1, **given)
+    return record
+
+
+@pytest.mark.flower
+def test_data_are_loaded_once_and_the_weights_are_the_same_to_the_bit(
+    session: Session, tmp_path: Path
+) -> None:
+    """As with clients in one process, where nothing is encoded or sent."""
+    record = run(session, tmp_path / "flower", 12)
+    session.wait_until_finished(tmp_path / "flower")
+    assert len(record.read_text().splitlines()) == 1
+    check_accounts(tmp_path / "flower", 1)
+
+    config = {"clients": 1, "updates": 12, "concurrency": 1, "learning-rate": LEARNING_RATE}
+    given = {**config, "predict": False, "run-folder": str(tmp_path / "threads")}
+    with InProcessTransport(digits_task.problem, [lambda: 0.0]) as transport:
+        serve(transport, digits_task.problem, read_settings(given, tmp_path))
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "flower" / "weights.npy"), np.load(tmp_path / "threads" / "weights.npy")
+    )
+
+
+@pytest.mark.flower
+def test_a_task_that_raises_fails_alone(session: Session, tmp_path: Path) -> None:
+    """And its process stays: what comes after is done by the same one."""
+    record = run(session, tmp_path, 20, patience=1000)
+    session.wait_for(tmp_path, 5)
+    (tmp_path / "broken").touch()
+    session.wait_while(tmp_path, lambda status: status["counts"]["lost"] < 2)
+    (tmp_path / "broken").unlink()
+    session.wait_until_finished(tmp_path)
+    assert len(record.read_text().splitlines()) == 1
+    failed = [detail for _, kind, detail in events_of(tmp_path) if kind == "failed"]
+    assert all("ZeroDivisionError" in detail and "told to" in detail for detail in failed)
+    check_accounts(tmp_path, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.flower
+def test_a_killed_worker_is_replaced(session: Session, tmp_path: Path) -> None:
+    """Its node hears of the death after a minute; the task is lost, the run goes on."""
+    record = run(session, tmp_path, 200)
+    session.wait_for(tmp_path, 3)
+    first = int(record.read_text().split()[0])
+    os.kill(first, signal.SIGKILL)
+    session.wait_until_finished(tmp_path)
+    processes = record.read_text().split()
+    assert len(processes) == 2 and processes[1] != str(first)
+    assert status_of(tmp_path)["counts"]["used"] == 200
+    check_accounts(tmp_path, 1)
+
+
+@pytest.mark.flower
+def test_it_ends_with_its_node(session: Session) -> None:
+    """The last test of this session."""
+    client = psutil.Process(session.flower.processes["client-0"].pid)
+    children = client.children(recursive=True)
+    [node] = [child for child in children if "node" in child.cmdline()]
+    node.kill()
+    _, alive = psutil.wait_procs([client, *children], timeout=60)
+    assert not alive
+
+
+def test_what_it_sets_itself_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"sojourn client sets --isolation itself; leave it out"):
+        start(["--insecure", "--isolation=subprocess"])
+
+
+def test_without_what_is_private_in_flower_it_is_an_ordinary_supernode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that cannot import ends; the command becomes Flower's own."""
+    broken = tmp_path / "flwr"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ImportError('another version')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    became: list[list[str]] = []
+
+    def execvp(program: str, arguments: list[str]) -> None:
+        became.append(arguments)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execvp", execvp)
+    begun = time.monotonic()
+    with pytest.raises(SystemExit):
+        start(["--insecure"])
+    assert became == [["flower-supernode", "--insecure"]]
+    assert time.monotonic() - begun < 120

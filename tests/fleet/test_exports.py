@@ -1,0 +1,269 @@
+"""Logs as other systems export them: encodings, separators, dates, units and names of columns."""
+
+import bz2
+import gzip
+import json
+import lzma
+from datetime import UTC, datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+
+from sojourn.errors import InvalidFile, InvalidInput, MissingExtra
+from sojourn.fleet.from_logs import read_log, rows as rows_module
+from sojourn.fleet.from_logs.rows import Only
+from sojourn.fleet.from_logs.times import TimeReader, time_zone
+
+KINDS = {"Müller's": "phone", 'Pixel, "Büro"': "phone", "srv;3": "server"}
+BEGIN = datetime(2025, 3, 30, tzinfo=UTC).timestamp()
+
+
+def made():
+    """(device, start, end) with times in whole milliseconds, in the order of their ends."""
+    random = np.random.default_rng(8)
+    found = []
+    for rank, device in enumerate(KINDS):
+        now = BEGIN
+        for took in random.gamma(3.0, 10.0 / 3**rank, 25).tolist():
+            end = round(now + took + 0.001, 3)
+            found.append((device, now, end))
+            now = round(end + 0.01, 3)
+    return sorted(found, key=lambda task: task[2])
+
+
+TASKS = made()
+
+
+def quoted(text):
+    return '"' + text.replace('"', '""') + '"'
+
+
+def dated(form, zone=UTC, digits=-3):
+    def text(time):
+        # Milliseconds of a binary fraction are rounded, not cut off.
+        moment = datetime.fromtimestamp(0, zone) + timedelta(milliseconds=round(1e3 * time))
+        return moment.strftime(form)[: digits if "%f" in form and form.endswith("%f") else None]
+
+    return text
+
+
+def table(header, time, separator=",", end="\n", more=""):
+    lines = [header]
+    lines += [separator.join([quoted(d), KINDS[d], time(a), time(b)]) + more for d, a, b in TASKS]
+    return end.join(lines) + end
+
+
+BERLIN = timezone(timedelta(hours=2))
+EXPORTS = {
+    "Excel, German": (
+        "log.csv",
+        table(
+            "device;type;start;end", dated("%d.%m.%Y %H:%M:%S,%f"), separator=";", end="\r\n"
+        ).encode("utf-8-sig"),
+    ),
+    "Excel, Unicode text": (
+        "log.txt",
+        table(
+            "Device\tType\tStart Time\tEnd Time", dated("%m/%d/%Y %I:%M:%S.%f %p"), "\t", "\r\n"
+        ).encode("utf-16"),
+    ),
+    "Windows, bars and a comment": (
+        "log.log",
+        (
+            "# exported\n"
+            + table("device|type|start|end", dated("%Y-%m-%dT%H:%M:%S.%f%z", BERLIN), "|")
+        ).encode("cp1252"),
+    ),
+    "PostgreSQL": (
+        "log.csv.gz",
+        gzip.compress(
+            table(
+                "worker_name,device_type,started_at,finished_at", dated("%Y-%m-%d %H:%M:%S.%f+00")
+            )
+            .replace('"srv;3",server,2025-03-30 00:00:00.000000+00', '"srv;3",server,\\N')
+            .encode()
+        ),
+    ),
+    "a database, UTC in words": (
+        "log.csv.xz",
+        lzma.compress(table("device,type,start,end", dated("%Y-%m-%d %H:%M:%S.%f UTC")).encode()),
+    ),
+    "Kibana": (
+        "log.csv.bz2",
+        bz2.compress(table("host;type;start;end", dated("%b %d, %Y @ %H:%M:%S.%f"), ";").encode()),
+    ),
+    "day and month with slashes": (
+        "log.tsv",
+        table("node_id\ttype\tbegin\tfinish", dated("%d/%m/%Y %H:%M:%S.%f"), "\t").encode(),
+    ),
+    "milliseconds, by their name": (
+        "log.csv",
+        table("device,type,start_ms,end_ms", lambda t: f"{1e3 * (t - BEGIN):.0f}").encode(),
+    ),
+    "a JSON document": (
+        "log.json",
+        json.dumps(
+            {
+                "tasks": [
+                    {"clientId": d, "deviceType": KINDS[d], "startTime": int(1e3 * a + 0.5)}
+                    | {"endTime": int(1e3 * b + 0.5), "meta": {"v": [1]}}
+                    for d, a, b in TASKS
+                ]
+            },
+            indent=1,
+        ).encode(),
+    ),
+    "notes over several lines": (
+        "log.csv",
+        table(
+            "device,type,start,end,notes", dated("%Y%m%dT%H%M%S.%fZ"), more=',"one\ntwo, ""three"""'
+        ).encode(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name, content", EXPORTS.values(), ids=EXPORTS)
+def test_an_export_is_read_as_it_is(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    log = read_log(tmp_path / name)
+    missing = name.endswith(".gz")
+    assert log.reasons == ({"start is missing": 1} if missing else {})
+    for device in KINDS:
+        expected = [b - a for d, a, b in TASKS if d == device]
+        if missing and device == "srv;3":
+            expected = expected[1:]
+        assert log[device].finished == pytest.approx(expected, abs=1e-6)
+    assert dict(log.classes) == KINDS
+
+
+SPANS = {
+    "duration_ms": lambda span: f"{1e3 * span:.0f}",
+    "Elapsed": lambda span: str(timedelta(milliseconds=round(1e3 * span))),
+    "took": lambda span: f"{1e3 * span:.0f} ms",
+    "runtime (s)": lambda span: f"{span:.3f}".replace(".", ","),
+    "duration [min]": lambda span: repr(span / 60),
+}
+
+
+@pytest.mark.parametrize("name", SPANS)
+def test_durations_have_the_unit_of_their_column_or_their_own(tmp_path, name):
+    lines = [f"{quoted(d)};{SPANS[name](b - a)}" for d, a, b in TASKS]
+    (tmp_path / "log.csv").write_text("\n".join([f"client;{name}", *lines]), encoding="utf-8")
+    log = read_log(tmp_path / "log.csv")
+    assert not log.bad
+    for device in KINDS:
+        expected = [b - a for d, a, b in TASKS if d == device]
+        assert log[device].finished == pytest.approx(expected, abs=1e-6)
+
+
+def test_names_that_are_not_known_are_suggested_from_what_stands_below(run, tmp_path):
+    text = table("Gerät;Typ;Beginn;Ende", dated("%d.%m.%Y %H:%M:%S,%f"), ";")
+    (tmp_path / "log.csv").write_text(text, encoding="utf-8")
+    refused = run("fleet", "estimate", "log.csv")
+    assert refused.code == 2
+    suggested = "device=Gerät,start=Beginn,end=Ende"
+    assert f"--columns {suggested}" in refused.error.replace("'", "")
+    taken = run("fleet", "estimate", "log.csv", "--columns", suggested, "--class-column", "Typ")
+    assert taken.code == 0, taken.error
+    assert "phone" in taken.out and "server" in taken.out
+
+
+def test_a_day_that_may_be_a_month_is_not_guessed(run, tmp_path):
+    rows = [f"a,{d}/4/2025 10:00,{d}/4/2025 11:00" for d in range(1, 9)]
+    (tmp_path / "log.csv").write_text("\n".join(["device,start,end", *rows]))
+    refused = run("fleet", "estimate", "log.csv")
+    assert refused.code == 2
+    assert "8 start has the day or the month first, and nothing says which" in refused.error
+    assert "--time-format" in refused.error
+    done = run("fleet", "estimate", "log.csv", "--time-format", "%d/%m/%Y %H:%M")
+    assert done.code == 0, done.error
+
+
+def test_local_times_have_the_zone_that_is_given():
+    """In Berlin the clock goes from 2:00 to 3:00 on that day."""
+    reader = TimeReader(zone=time_zone("Europe/Berlin"))
+    span = reader.parse("2025-03-30 03:30") - reader.parse("2025-03-30 01:30")
+    assert (span, reader.without_zone) == (3600.0, 2)
+    with pytest.raises(InvalidInput, match="--time-zone 'Mars' is not known"):
+        time_zone("Mars")
+
+
+def test_tasks_that_failed_are_named_and_can_be_left_out(run, tmp_path):
+    rows = [f"a,{t},{t + 1},{'failed' if t % 10 == 0 else 'ok'}" for t in range(100)]
+    (tmp_path / "log.csv").write_text("\n".join(["device,start,end,status", *rows]))
+    log = read_log(tmp_path / "log.csv")
+    assert log["a"].finished.size == 100
+    assert "--only status=ok" in log.notes[0] and "failed 10.0%" in log.notes[0]
+    kept = read_log(tmp_path / "log.csv", only=Only("status", frozenset({"ok"})))
+    assert (kept["a"].finished.size, kept.rows) == (90, 90)
+    assert kept.notes == ("10 rows are not status=ok and were not read",)
+    assert run("fleet", "estimate", "log.csv", "--only", "status=ok").code == 0
+    assert "there is no column 'x'" in run("fleet", "estimate", "log.csv", "--only", "x=1").error
+    assert "none is status=no" in run("fleet", "estimate", "log.csv", "--only", "status=no").error
+
+
+@pytest.mark.parametrize(
+    "row, hint",
+    [("a,{0},{0}", "times with fractions of a second"), ("a,{0},{1}", "a column wait")],
+    ids=["coarse", "overlapping"],
+)
+def test_a_refused_log_says_what_to_do(tmp_path, row, hint):
+    lines = [row.format(t, t + 50) for t in range(100)]
+    (tmp_path / "log.csv").write_text("\n".join(["device,start,end", *lines]))
+    with pytest.raises(InvalidFile, match=hint):
+        read_log(tmp_path / "log.csv")
+
+
+@pytest.mark.parametrize(
+    "content, what",
+    [(b"PK\x03\x04xl", "a workbook or an archive"), (b"\x1f\x8bno", "cannot be unpacked")],
+)
+def test_what_is_no_log_is_said(tmp_path, content, what):
+    (tmp_path / "log.csv").write_bytes(content)
+    with pytest.raises(InvalidFile, match=what):
+        read_log(tmp_path / "log.csv")
+
+
+def test_broken_letters_do_not_change_the_encoding_of_the_others(tmp_path):
+    rows = [f"téléphone,{t},{t + 1}".encode() for t in range(50)] + [b"t\xe9l,60,61"]
+    (tmp_path / "log.csv").write_bytes(b"\n".join([b"device,start,end", *rows]))
+    log = read_log(tmp_path / "log.csv")
+    assert list(log) == ["téléphone"]
+    assert log.reasons == {"device has control characters or is not UTF-8": 1}
+
+
+def test_parquet_is_read_as_csv_is(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame(TASKS, columns=["device", "start", "end"])
+    frame["type"] = frame["device"].map(KINDS)
+    frame["payload"] = [[1, 2]] * len(frame)
+    numbers = tmp_path / "numbers.parquet"
+    frame.to_parquet(numbers)
+    for name in ("start", "end"):
+        frame[name] = pandas.to_datetime((1e3 * frame[name]).round(), unit="ms", utc=True)
+    frame.loc[len(frame)] = ["srv;3", frame["end"].max(), pandas.NaT, "server", [1]]
+    dates = tmp_path / "dates"  # known by its first bytes
+    frame.to_parquet(dates)
+    for path in (numbers, dates):
+        log = read_log(path)
+        assert dict(log.classes) == KINDS
+        assert not log.bad
+        for device in KINDS:
+            expected = [b - a for d, a, b in TASKS if d == device]
+            assert log[device].finished == pytest.approx(expected, abs=1e-6)
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InvalidFile, match="cannot be read as Parquet"):
+        read_log(tmp_path / "broken.parquet")
+
+
+def test_without_its_libraries_parquet_names_the_extra(tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+
+    def missing(path):
+        raise ImportError("Unable to find a usable engine; tried using: 'pyarrow', 'fastparquet'.")
+
+    monkeypatch.setattr(pandas, "read_parquet", missing)
+    (tmp_path / "log.parquet").write_bytes(b"PAR1")
+    with pytest.raises(MissingExtra, match=r"pip install 'sojourn\[parquet\]'"):
+        rows_module.read_rows(tmp_path / "log.parquet", {})

@@ -1,0 +1,194 @@
+"""The first mile: a new folder, a log, and mistakes in one's own files."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sojourn as sj
+from sojourn.runs.history import History
+from sojourn.runs.measure import LOSS
+from sojourn.tuning.criteria import Criterion
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def shell(folder, script):
+    """A script of the documentation, typed in ``folder``."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-e", "-c", script],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+
+
+def test_a_new_folder_leads_to_a_trained_page(commands, tmp_path):
+    """Only what is printed is typed: the command after "Next", then that of the page."""
+    made = commands.run(tmp_path, "new", "mine")
+    assert made.code == 0, made.error
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [
+        *("experiment.toml", "fleet.csv", "log.csv", "problem.py")
+    ]
+    assert "not empty" in commands.run(tmp_path, "new", "mine").error
+    following = re.search(r"Next: sojourn (.*?)(?:  #|$)", made.out + made.error, re.MULTILINE)
+    trained = commands.run(tmp_path, *shlex.split(following[1]))
+    assert trained.code == 0, trained.error
+    page = re.search(r"its page: sojourn (.*)", trained.out)
+    reported = commands.run(tmp_path, *shlex.split(page[1]))
+    assert reported.code == 0, reported.error
+    path = Path(re.search(r"Page: file://(\S+)", reported.out)[1])
+    assert "never queue" in path.read_text(encoding="utf-8")
+    run = tmp_path / re.search(r"written to ([^;]+);", trained.out)[1]
+    _the_end_is_one_number(run, trained.out, path.read_text(encoding="utf-8"))
+
+
+def _the_end_is_one_number(run, printed, page):
+    """The last rows of the history, the table, the summary, the page and the comparison agree."""
+    histories = History.read(run / "history.jsonl")
+    summary = json.loads((run / "summary.json").read_text())
+    for entry in summary["strategies"]:
+        rows = [one for one in histories if one.strategy == entry["name"]]
+        end = float(np.mean([one.test_accuracy[-1] for one in rows]))
+        assert entry["final"]["mean"] == pytest.approx(end)
+        (line,) = [line for line in printed.splitlines() if line.startswith(entry["name"] + " ")]
+        assert f" {end:.1%}".replace("%", "±") in line
+        assert f"{end:.1%}".replace("%", " ±") in page
+
+
+def test_what_a_run_is_ranked_by_and_what_is_said_of_its_end():
+    """A noisy end is averaged to rank pilot runs; what is shown is the last row, whatever it is."""
+    loss = np.array([2.0, 0.5, 0.171, 0.161, 0.151, 0.141])
+    history = History(
+        strategy="a",
+        seed=0,
+        learning_rate=0.1,
+        clock="virtual",
+        time=np.array([0.0, 50.0, 86.0, 90.0, 95.0, 100.0]),
+        test_loss=loss,
+        **dict.fromkeys(("round", "gradients", "updates"), np.arange(6)),
+        **dict.fromkeys(("test_accuracy", "train_loss", "staleness"), np.full(6, np.nan)),
+    )
+    criterion = Criterion.of(LOSS)
+    assert criterion.value(history) == history.final == 0.141
+    assert criterion.score(history, 100.0) > 0.15
+
+
+@pytest.mark.slow
+def test_from_a_log_to_the_recommended_strategy(tmp_path):
+    """Every command of the page, in its order."""
+    text = (DOCS / "from-log-to-answer.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^(?:\$ |    )(sojourn .*)$", text, re.MULTILINE)
+    assert [line.split()[1] for line in lines] == [
+        *("new", "fleet", "plan", "tune", "report", "simulate")
+    ]
+    script = "\n".join(lines).replace(" --open", "")
+    done = shell(tmp_path, script)
+    assert done.returncode == 0, done.stderr
+    assert "written: mine/fleet.csv" in done.stdout
+    strategy = (tmp_path / "tuned" / "strategy.toml").read_text(encoding="utf-8")
+    assert "learning_rate" in strategy or "learning-rate" in strategy
+    assert "desktop" in strategy, "it is for the fleet of the log"
+    assert list((tmp_path / "tuned").glob("*.html"))
+
+
+@pytest.mark.slow
+def test_five_strategies_in_six_settings_become_one_table(tmp_path):
+    """The example of the page of `compare`, as it stands there."""
+    text = (DOCS / "commands" / "compare.md").read_text(encoding="utf-8")
+    (experiment,) = re.findall(r":caption: settings.toml\n\n(.*?)^```", text, re.M | re.S)
+    (script,) = re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S)
+    (tmp_path / "settings.toml").write_text(experiment)
+    done = shell(tmp_path, script)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "table.tex").read_text().splitlines()
+    assert lines[0] == r"\begin{tabular}{lrrrrrr}"
+    rows = lines[4:-2]
+    assert len(rows) == 5
+    assert all(row.count(r"$\pm$") == 6 for row in rows)
+    bold = [[r"\textbf" in cell for cell in row.split(" & ")[1:]] for row in rows]
+    assert all(any(column) for column in zip(*bold, strict=True)), "the best of every setting"
+
+
+def test_from_the_log_that_ships_to_a_plan(commands, tmp_path):
+    commands.run(tmp_path, "new", "mine")
+    folder = tmp_path / "mine"
+    estimated = commands.run(folder, "fleet", "estimate", "log.csv", "--out", "fleet.csv")
+    assert estimated.code == 0, estimated.error
+    assert "left out, without a finished task: phone-07" in estimated.out
+    fleet = sj.Fleet.from_csv(folder / "fleet.csv")
+    assert set(fleet.names) == {"phone", "tablet", "laptop", "desktop"}
+    assert fleet.counts.sum() == 12
+    planned = commands.run(folder, "plan", "fleet.csv", "--out", "plan.toml", "--json")
+    assert planned.code == 0, planned.error
+    assert json.loads(planned.out)
+
+
+@pytest.mark.parametrize(
+    "code, sentence",
+    [
+        (
+            "def problem(clients, seed):\n    return helper()\n\n\ndef helper():\n    return 1 / 0\n",
+            "problem.py, line 6, in helper: ZeroDivisionError",
+        ),
+        ("value = undefined\n", "problem.py, line 1, in <module>: NameError"),
+        ("import not_installed_anywhere\n", "not_installed_anywhere"),
+    ],
+)
+def test_errors_in_ones_own_code_show_its_frames_alone(commands, tmp_path, code, sentence):
+    commands.run(tmp_path, "new", "mine")
+    (tmp_path / "mine" / "problem.py").write_text(code)
+    failed = commands.run(tmp_path, "train", "mine/experiment.toml", "--out", "run")
+    assert failed.code == 2
+    assert sentence in failed.error
+    assert "Traceback" not in failed.error
+    assert "sojourn/training" not in failed.error
+
+
+def test_where_a_key_belongs_is_said(commands, tmp_path):
+    commands.run(tmp_path, "new", "mine")
+    path = tmp_path / "mine" / "experiment.toml"
+    path.write_text(path.read_text() + 'server = "adam"\n')
+    failed = commands.run(tmp_path, "train", "mine/experiment.toml")
+    assert failed.code == 2
+    assert "'server' belongs inside 'rule'" in failed.error
+
+
+@pytest.mark.parametrize("command", ["train", "tune", "calibrate"])
+def test_cheap_mistakes_are_said_before_torch_is_imported(tmp_path, command):
+    (tmp_path / "bad.toml").write_text('fleet = "none.csv"\n')
+    (tmp_path / "rule.toml").write_text(
+        'fleet = "twenty"\n[[strategy]]\nname = "a"\nrule = { name = "async-sdg" }\n'
+    )
+    code = (
+        "import sys\nsys.argv = ['sojourn', *sys.argv[1:]]\n"
+        "from sojourn.cli import main\n"
+        "try:\n    main()\nfinally:\n    print('torch' in sys.modules)\n"
+    )
+    wrong = {
+        "bad.toml": "cannot be read",
+        "missing.toml": "cannot be read",
+        "rule.toml": "[[strategy]] number 1: unknown rule 'async-sdg': did you mean 'async-sgd'?",
+    }
+    for file, sentence in wrong.items():
+        done = subprocess.run(
+            [sys.executable, "-c", code, command, file],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert sentence in done.stderr
+        assert done.stdout.strip() == "False"

@@ -1,0 +1,80 @@
+"""A scenario is a frozen value: it is replaced, compared, hashed, written and read back."""
+
+import inspect
+import json
+import typing
+from dataclasses import fields, replace
+
+import pytest
+
+import sojourn as sj
+from sojourn.errors import InvalidInput
+from sojourn.fleet.calendars import Drift, Hours
+from sojourn.simulation.replicate import replicate
+from sojourn.simulation.scenario import Scenario, ScenarioParts
+from sojourn.simulation.simulate import simulate
+
+SCENARIOS = [
+    Scenario(),
+    Scenario(law=["lognormal", {"name": "gamma", "shape": 3.0}], policy="never-queue", work=2.0),
+    Scenario(policy={"name": "restart", "max-staleness": 4}, start=[1, 0, 2], paired=True),
+    Scenario(
+        link_law="deterministic",
+        server_law="erlang",
+        offline="lose",
+        hours=Hours([[(0, 8)], [(9, 17)]], period=24),
+        drift=Drift([[(5.0, 0.5)]]),
+    ),
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=repr)
+def test_one_part_is_replaced_and_all_others_stay(scenario):
+    changed = replace(scenario, work=3.0)
+    assert changed.work == 3.0 and changed != scenario
+    assert replace(changed, work=scenario.work) == scenario
+    assert replace(scenario, law="pareto").law == (sj.Law("pareto"),)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=repr)
+def test_equal_scenarios_have_equal_hashes_and_survive_a_file(scenario):
+    read = Scenario.from_table(json.loads(json.dumps(scenario.to_table())))
+    assert read == scenario and hash(read) == hash(scenario)
+
+
+def test_every_part_is_an_argument_of_simulate_and_replicate():
+    parts = {field.name for field in fields(Scenario)}
+    assert parts == set(ScenarioParts.__annotations__)
+    for function in (simulate, replicate):
+        assert typing.get_type_hints(function)["parts"] == typing.Unpack[ScenarioParts]
+    assert parts <= set(inspect.signature(Scenario).parameters)
+    assert all(f"``{name}``" in (Scenario.__doc__ or "") for name in parts)
+
+
+def test_a_part_that_does_not_exist_is_refused():
+    network = sj.Network(sj.Fleet([1.0, 2.0]), [0.5, 0.5], 2)
+    for function in (simulate, replicate):
+        with pytest.raises(TypeError, match="polcy"):
+            function(network, rounds=10, polcy="idle")
+
+
+def test_a_scenario_and_its_parts_are_not_both_taken():
+    network = sj.Network(sj.Fleet([1.0, 2.0]), [0.5, 0.5], 2)
+    with pytest.raises(InvalidInput, match=r"its parts \(work\), not both"):
+        simulate(network, Scenario(), rounds=10, work=2.0)
+    with pytest.raises(InvalidInput, match=r"its parts \(policy\), not both"):
+        replicate(network, Scenario(), rounds=10, policy="idle")
+
+
+@pytest.mark.parametrize(
+    "law",
+    ["lognormal", {"name": "lognormal", "sigma": 0.5}, ["gamma", "exponential"], sj.Law("erlang")],
+    ids=str,
+)
+def test_analyze_takes_a_law_as_simulate_does(law):
+    network = sj.Network(sj.Fleet([1.0, 2.0]), [0.4, 0.6], 3)
+    laws = simulate(network, rounds=1, law=law).scenario.law
+    assert sj.analyze(network, law=law).throughput == sj.analyze(network, law=laws).throughput
+    assert sj.analyze(network, server_law="gamma").throughput == pytest.approx(
+        sj.analyze(network).throughput
+    )

@@ -1,0 +1,60 @@
+"""Writing files: what stands there is replaced whole, or is as it was."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from sojourn._support.files import replacing
+from sojourn.errors import InvalidFile
+from tests.commands import Commands
+
+
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidFile, match="a device or a pipe"), replacing(tmp_path / "pipe"):
+        raise AssertionError("there is nothing to write to")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "plan.toml").symlink_to(tmp_path / "elsewhere" / "real.toml")
+    for text in ("one", "two"):
+        with replacing(tmp_path / "plan.toml") as temporary:
+            temporary.write_text(text)
+        assert (tmp_path / "plan.toml").is_symlink()
+        assert (tmp_path / "elsewhere" / "real.toml").read_text() == text
+
+
+@pytest.mark.parametrize("option", ["--out", "--clients"])
+def test_a_command_does_not_write_over_what_it_reads(
+    commands: Commands, tmp_path: Path, option: str
+) -> None:
+    given = "service_rate,count\n1,2\n2,3\n"
+    (tmp_path / "fleet.csv").write_text(given)
+    wanted = ("--concurrency", "5", "--objective", "throughput", option, "./fleet.csv")
+    done = commands.run(tmp_path, "plan", "fleet.csv", *wanted)
+    assert done.code == 2
+    assert "is read by this command" in done.error
+    assert (tmp_path / "fleet.csv").read_text() == given
+
+
+@pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_new_files_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with replacing(tmp_path / "plan.toml") as temporary:
+            temporary.write_text("concurrency = 30")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "plan.toml").stat().st_mode) == mode
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text("")
+    (tmp_path / "plan.toml").chmod(0o640)
+    with replacing(tmp_path / "plan.toml") as temporary:
+        temporary.write_text("concurrency = 30")
+    assert stat.S_IMODE((tmp_path / "plan.toml").stat().st_mode) == 0o640
