@@ -1,6 +1,6 @@
 """Exact analysis of large fleets, beside LINE: ``python benchmarks/analysis.py [--quick | --links]``.
 
-Sojourn computes the bound per unit of time *and its gradient*, which takes every mean and, for every
+Sojourn computes the bound per time unit *and its gradient*, which takes every mean and, for every
 client, one weighted sum of its covariances. LINE's ``pfqn_mva`` computes the means alone, its
 ``pfqn_sens`` the whole matrix of covariances, from which that sum can be had.
 No two clients are alike, so that nobody gains from classes. The two take turns, and a ratio is the
@@ -21,7 +21,7 @@ import numpy as np
 from peers import PeerFailed, call, environment, machine, seconds
 
 import sojourn as sj
-from sojourn.jackson import steady_state
+from sojourn.theory.jackson import steady_state
 
 LINE = "line-solver==3.0.8.0"
 TIMEOUT = 300.0

@@ -13,11 +13,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.jackson.test_approximate import random_network, simulated
+from tests.theory.test_approximate import random_network, simulated
 
-from sojourn.estimate import Estimate
-from sojourn.jackson import analyze
-from sojourn.laws import Law
+from sojourn._support.estimate import Estimate
+from sojourn.fleet.laws import Law
+from sojourn.theory.jackson import analyze
 
 LAWS = {
     "deterministic": Law("deterministic"),

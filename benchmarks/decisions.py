@@ -1,17 +1,20 @@
-"""Does the tuned pick win? Its regret against the best of an exhaustive grid, over a dozen settings.
+"""Does the tuned pick win? Its regret against the best of an exhaustive grid, over many settings.
 
-    python benchmarks/decisions.py [--data digits] [--only NAME] [--rivals] [--jobs 1]
-    python benchmarks/decisions.py --races-only [--data digits] [--only NAME]
+    python benchmarks/decisions.py [--data small] [--only NAME] [--rivals] [--jobs 1] [--seconds 280]
     python benchmarks/decisions.py --tables
 
-For every setting (data x fleet x law) the candidates of `sojourn tune` are raced on pilots, and then all of
-them are run to the end on three fresh seeds and judged on the test set: the grid that the race saves. The
+For every setting (data x fleet x law) the candidates of `sojourn tune` are compared on pilot runs, and then all of
+them, those of the factorial design that the pilot runs never began included, are run to the end on three fresh seeds
+and judged on the test set: the grid that tuning saves. The
 regret of the pick is its mean test loss over the least mean test loss of any candidate, chosen with
 hindsight, less one. Its time to a target is compared with the best learning rate, again with hindsight, of
-every rule that federated-learning frameworks ship (time to a target: both are chosen for it). Finished
-settings are kept in the folder and not run again; --tables prints them as the documentation has them.
-Learning rates are those of the race, those added beyond an edge included. After a change of the race
---races-only runs it anew, and of the grid only its picks: the rest is as it was kept.
+every rule that federated-learning frameworks ship (time to a target: both are chosen for it); with links, also at
+other amounts of local work than `tune` proposes. Learning rates are those that tuning tried; those of baselines are
+followed beyond an edge as long as the best lies there. The processor time of the pilot runs is compared with that of
+the grid on one seed, both with the candidates that share a schedule computed together.
+
+Parts of a grid are saved as they finish: after --seconds the command ends, with status 3, and the same command goes
+on. --tables prints the saved results as the documentation has them.
 """
 
 import argparse
@@ -19,37 +22,84 @@ import dataclasses
 import json
 import math
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import sojourn as sj
-from sojourn.estimate import Estimate
-from sojourn.progress import Silent
-from sojourn.train.experiment.build import build_problem
-from sojourn.train.experiment.cells import schedule_of, using_threads
-from sojourn.train.experiment.engines import LocalEngine
-from sojourn.train.replay.gradients import stacks_well
-from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.replay import Lockstep
-from sojourn.tuning.criteria import Criterion, crossing
-from sojourn.tuning.heats import Heats, Race
+from sojourn._support.estimate import Estimate
+from sojourn._support.progress import Silent
+from sojourn._support.provenance import provenance
+from sojourn.runs.measure import ACCURACY
+from sojourn.training.experiment.build import build_problem
+from sojourn.training.experiment.engines import LocalEngine
+from sojourn.training.experiment.jobs import schedule_of, using_threads
+from sojourn.training.problem.gradients import stacks_well
+from sojourn.training.problem.problem import Problem
+from sojourn.training.replay.run import Replay
+from sojourn.training.replay.stack import Stack
+from sojourn.tuning.criteria import Criterion
+from sojourn.tuning.learning_rates import next_rate
 from sojourn.tuning.pilots import evaluation_times, group_key
 from sojourn.tuning.portfolio import BASELINES
-from sojourn.tuning.race import SPREAD_OF_SCORE, Candidate
+from sojourn.tuning.runner import HalvingRunner
 from sojourn.tuning.setting import Setting, read_setting
+from sojourn.tuning.successive_halving import Candidate, Halving
 
 SEEDS = (100, 101, 102)
+UNFINISHED = 3
+STACK = 96
+"""Runs that are computed together."""
 TARGETS = (0.8, 0.9)
 """Test accuracies whose times are compared, on the digits; an evaluation on 10,000 images costs more than it tells."""
 DATA = ("homogeneous", "dirichlet(0.5)", "by-speed(1)")
 ALSO = (("labels(2)", "three-clusters", "exponential"),)
 """Settings besides data x fleet x law."""
 FLEETS = ("three-clusters", "lognormal")
-HORIZONS = {"digits": (500.0, 60.0), "fashion-mnist": (300.0, 40.0), "kmnist": (300.0, 40.0)}
+HORIZONS = {
+    "small": (),
+    "digits": (500.0, 60.0),
+    "fashion-mnist": (300.0, 40.0),
+    "kmnist": (300.0, 40.0),
+}
 """How long runs last on each fleet: some 5 500 and 3 000 rounds on the digits, 1 100 and 1 000 elsewhere."""
+SMALL_FLEETS = {
+    "links": (
+        sj.Fleet([0.5, 2.0, 8.0], [4] * 3, downlink=[2.0] * 3, uplink=[2.0] * 3),
+        60.0,
+    ),
+    "far": (sj.Fleet([1.0, 4.0], [5] * 2, downlink=[10.0] * 2, uplink=[10.0] * 2), 300.0),
+    "edge": (
+        sj.Fleet(
+            [2.0, 5.0, 10.0, 20.0, 50.0],
+            [4] * 5,
+            downlink=[4.0, 3.5, 3.0, 2.5, 2.0],
+            uplink=[8.0, 7.0, 6.0, 5.0, 4.0],
+        ),
+        60.0,
+    ),
+    "office": (sj.Fleet([0.3, 1.0, 3.0], [4] * 3, downlink=[2.0] * 3, uplink=[3.0] * 3), 80.0),
+    "clusters": (sj.Fleet([0.05, 0.3, 1.0], [4] * 3), 75.0),
+    "speeds": (sj.Fleet(np.exp(np.random.default_rng(7).normal(0.0, 1.0, 10))), 40.0),
+}
+"""Small fleets, and how long runs last: 130 to 400 rounds. The first four have links."""
+SMALL = (
+    ("dirichlet(0.5)", "links", "exponential"),
+    ("dirichlet(0.5)", "far", "exponential"),
+    ("dirichlet(0.5)", "edge", "lognormal"),
+    ("by-speed(1)", "office", "exponential"),
+    ("dirichlet(0.5)", "links", "deterministic"),
+    ("labels(2)", "edge", "exponential"),
+    ("homogeneous", "far", "deterministic"),
+    ("by-speed(1)", "links", "exponential"),
+    *((data, "speeds", "exponential") for data in (*DATA, "labels(2)")),
+    *((data, "clusters", "lognormal") for data in (*DATA, "labels(2)")),
+)
+"""Settings with the whole factorial design; the law is that of service and links alike."""
 LEARNT = {
+    "small": ("digits", "mlp"),
     "digits": ("digits", "mlp"),
     "fashion-mnist": ("fashion-mnist(14)", "mlp(32)"),
     "kmnist": ("kmnist(14)", "mlp(32)"),
@@ -60,6 +110,8 @@ LAWS = {
     "fashion-mnist": ("exponential",),
     "kmnist": ("lognormal",),
 }
+LOCAL_WORK = (4, 10, 30)
+"""Local steps, the same for all clients, with which rules that frameworks ship are run where tasks travel."""
 RIVALS = """
 [[strategy]]
 name = "square-root routing"
@@ -89,6 +141,7 @@ learning-rate = [0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12]
 """
 """Other people's rules, run on the grid at their own learning rates but not raced (--rivals)."""
 MOST_MEAN, MOST_WORST, MOST_COST = 0.05, 0.15, 0.35
+FAST, SLOWEST = 0.7, 1.05
 
 
 def lognormal_fleet() -> sj.Fleet:
@@ -100,166 +153,238 @@ def settings(folder: Path, source_of_data: str) -> dict[str, Path]:
     """An experiment file for every setting."""
     folder.mkdir(parents=True, exist_ok=True)
     lognormal_fleet().to_csv(folder / "lognormal.csv")
-    cases = [
-        (data, fleet, law) for data in DATA for fleet in FLEETS for law in LAWS[source_of_data]
-    ]
+    for name, (fleet, _) in SMALL_FLEETS.items():
+        fleet.to_csv(folder / f"{name}.csv")
     found = {}
     images, model = LEARNT[source_of_data]
-    horizon = dict(zip(FLEETS, HORIZONS[source_of_data], strict=True))
-    for data, fleet, law in (*cases, *(ALSO if source_of_data == "digits" else ())):
-        name = f"{source_of_data}-{data.split('(')[0]}-{fleet}-{law}"
+    for data, fleet_name, law, horizon in cases(source_of_data):
+        name = f"{source_of_data}-{data.split('(')[0]}-{fleet_name}-{law}"
         path = folder / f"{name}.toml"
-        source = fleet if fleet in ("three-clusters",) else f"{fleet}.csv"
+        source = fleet_name if fleet_name == "three-clusters" else f"{fleet_name}.csv"
         text = (
             f'fleet = "{source}"\ndata = "{images}"\npartition = "{data}"\nmodel = "{model}"\n'
-            f'law = "{law}"\ntime = {horizon[fleet]:g}\n'
+            f'law = "{law}"\ntime = {horizon:g}\n'
         )
+        rivals = RIVALS
+        if source_of_data == "small":
+            linked = SMALL_FLEETS[fleet_name][0].uplink is not None
+            text += f'link-law = "{law}"\n' if linked else ""
+            rivals = local_rivals(SMALL_FLEETS[fleet_name][0].size) if linked else ""
         path.write_text(text)
-        path.with_suffix(".rivals").write_text(text + RIVALS)
+        path.with_suffix(".rivals").write_text(text + rivals)
         found[name] = path
     return found
 
 
-def raced(setting: Setting, folder: Path, jobs: int) -> Race:
+def cases(source_of_data: str) -> list[tuple[str, str, str, float]]:
+    """Partition, fleet, law and horizon of every setting."""
+    if source_of_data == "small":
+        return [(*case, SMALL_FLEETS[case[1]][1]) for case in SMALL]
+    horizon = dict(zip(FLEETS, HORIZONS[source_of_data], strict=True))
+    crossed = [
+        (data, fleet, law) for data in DATA for fleet in FLEETS for law in LAWS[source_of_data]
+    ]
+    also = ALSO if source_of_data == "digits" else ()
+    return [(*case, horizon[case[1]]) for case in (*crossed, *also)]
+
+
+def local_rivals(clients: int) -> str:
+    """Rules that frameworks ship, with several amounts of local work."""
+    lines = []
+    for steps in LOCAL_WORK:
+        for name, rule in (("FedBuff", "fedbuff"), ("FedAsync", "fedasync"), ("FedAvg", "fedavg")):
+            lines += [
+                "[[strategy]]",
+                f'name = "{name}, {steps} local steps for all"',
+                f'rule = {{ name = "{rule}", local-steps = {steps} }}',
+                f"concurrency = {clients // 3}" if rule == "fedavg" else 'policy = "never-queue"',
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def raced(setting: Setting, folder: Path, jobs: int, deadline: float) -> Halving:
+    """Successive halving, resumed from ``folder``; its processor time is added up there."""
+    if time.monotonic() > deadline:
+        raise OutOfTime
     folder.mkdir(parents=True, exist_ok=True)
-    return Heats(setting, folder, LocalEngine(jobs), Silent()).run()
+    begun = time.process_time()
+    halving = HalvingRunner(setting, folder, LocalEngine(jobs), Silent()).run()
+    spend(folder, "pilot runs", time.process_time() - begun)
+    return halving
 
 
-def exhaustive(
-    setting: Setting, rates: dict[int, set[float]], folder: Path, criterion: Criterion
-) -> dict[Candidate, list[sj.History]]:
-    """Every candidate to the end on fresh seeds, judged on the test set where ``criterion`` looks.
+class OutOfTime(Exception):
+    """The command's time is over; what was run is saved."""
 
-    Kept in ``folder``.
+
+class Grid:
+    """Candidates run to the end on fresh seeds, judged on the test set where ``criterion`` looks.
+
+    Saved in ``folder`` as they finish, with their processor time.
     """
-    experiment = setting.experiment
-    folder.mkdir(parents=True, exist_ok=True)
-    histories = kept_runs(setting, rates, folder)
-    groups: dict[Any, list[Candidate]] = {}
-    for i, own in rates.items():
-        for rate in sorted(own):
-            if Candidate(i, rate) in histories:
-                continue
-            key = group_key(experiment.strategies[i])
-            groups.setdefault(key, []).append(Candidate(i, rate))
-    for seed in SEEDS:
-        problem = build_problem(experiment, seed)
+
+    def __init__(
+        self, setting: Setting, folder: Path, criterion: Criterion, deadline: float
+    ) -> None:
+        self.setting, self.folder, self.criterion = setting, folder, criterion
+        self.deadline = deadline
+        folder.mkdir(parents=True, exist_ok=True)
+        self.runs: dict[tuple[Candidate, int], sj.History] = {}
+        names = [strategy.name for strategy in setting.experiment.strategies]
+        for path in sorted(folder.glob("*.jsonl")):
+            for run in sj.History.read(path):
+                self.runs[Candidate(names.index(run.strategy), run.learning_rate), run.seed] = run
+
+    def of(self, candidates: Iterable[Candidate]) -> dict[Candidate, list[sj.History]]:
+        """The runs of candidates; those not saved are run, the ones that share a schedule together."""
+        candidates = list(candidates)
+        groups: dict[Any, list[Candidate]] = {}
+        for c in candidates:
+            groups.setdefault(group_key(self.setting.experiment.strategies[c.strategy]), []).append(
+                c
+            )
+        for seed in SEEDS:
+            problem = build_problem(self.setting.experiment, seed)
+            for members in groups.values():
+                missing = [c for c in members if (c, seed) not in self.runs]
+                for k in range(0, len(missing), STACK):
+                    if time.monotonic() > self.deadline:
+                        raise OutOfTime
+                    self._run(missing[k : k + STACK], seed, problem)
+        return {c: [self.runs[c, seed] for seed in SEEDS] for c in candidates}
+
+    def _run(self, chunk: Sequence[Candidate], seed: int, problem: Problem) -> None:
+        begun, experiment = time.process_time(), self.setting.experiment
         together = stacks_well(problem)
-        for members in groups.values():
-            strategy = experiment.strategies[members[0].strategy]
-            schedule = schedule_of(experiment, strategy, seed, time=experiment.time)
-            runs = []
-            for c in members:
-                rule = experiment.strategies[c.strategy].rule
-                run = Replay(schedule, problem, rule, learning_rate=c.learning_rate, seed=seed)
-                run.evaluate(at=evaluation_times(experiment, schedule, criterion))
-                runs.append(run)
-            places = [run.beginning(together) for run in runs]
-            Lockstep(runs).run(places, batched=together)
-            for c, run, place in zip(members, runs, places, strict=True):
-                histories.setdefault(c, []).append(
-                    run.history(place, experiment.strategies[c.strategy].name, {})
-                )
-    sj.History.write(folder / "grid.jsonl", [run for runs in histories.values() for run in runs])
-    return histories
+        schedule = schedule_of(
+            experiment, experiment.strategies[chunk[0].strategy], seed, time=experiment.time
+        )
+        runs = [
+            Replay(
+                schedule,
+                problem,
+                experiment.strategies[c.strategy].rule,
+                learning_rate=c.learning_rate,
+                seed=seed,
+                evaluate_at=evaluation_times(experiment, schedule, self.criterion),
+            )
+            for c in chunk
+        ]
+        places = [run.beginning(together) for run in runs]
+        Stack(runs).run(places, batched=together)
+        for c, run, place in zip(chunk, runs, places, strict=True):
+            history = run.history(place, experiment.strategies[c.strategy].name, {})
+            self.runs[c, seed] = history
+        number = len(list(self.folder.glob("*.jsonl")))
+        spend(self.folder, f"{seed}", time.process_time() - begun)
+        sj.History.write(self.folder / f"{number:04}.jsonl", [self.runs[c, seed] for c in chunk])
+
+    def with_edges(self, rates: dict[int, set[float]]) -> dict[Candidate, list[sj.History]]:
+        """All strategies at all ``rates``, those of baselines followed to where the best is not at an edge."""
+        while True:
+            runs = self.of(Candidate(i, rate) for i, own in rates.items() for rate in sorted(own))
+            added = False
+            for i in self.setting.baselines:
+                own = {c.learning_rate: self.loss(runs[c]) for c in runs if c.strategy == i}
+                best = min(own, key=lambda rate: own[rate])
+                for up, edge in ((False, min(own)), (True, max(own))):
+                    if best == edge and math.isfinite(own[best]):
+                        rates[i].add(next_rate(sorted(own), best, up=up))
+                        added = True
+            if not added:
+                return runs
+
+    def loss(self, runs: Sequence[sj.History]) -> float:
+        """The mean final test loss."""
+        horizon = float(self.setting.experiment.time or 0.0)
+        return float(np.mean([Criterion("final").score(run, horizon) for run in runs]))
 
 
-def kept_runs(
-    setting: Setting, rates: dict[int, set[float]], folder: Path
-) -> dict[Candidate, list[sj.History]]:
-    """What an earlier run of this script has of the grid."""
-    names = [strategy.name for strategy in setting.experiment.strategies]
-    path = folder / "grid.jsonl"
-    found: dict[Candidate, list[sj.History]] = {}
-    for run in sj.History.read(path) if path.exists() else []:
-        candidate = Candidate(names.index(run.strategy), run.learning_rate)
-        if candidate.learning_rate in rates[candidate.strategy]:
-            found.setdefault(candidate, []).append(run)
-    return {c: runs for c, runs in found.items() if len(runs) == len(SEEDS)}
+def spend(folder: Path, stage: str, seconds: float) -> None:
+    """Add to the processor seconds that ``folder`` has of a stage."""
+    path = folder / "processor.json"
+    table = json.loads(path.read_text()) if path.exists() else {}
+    table[stage] = table.get(stage, 0.0) + seconds
+    path.write_text(json.dumps(table))
+
+
+def spent(folder: Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads((folder / "processor.json").read_text())
+    return found
 
 
 def judge(
-    setting: Setting,
-    final: Race,
-    timed: dict[float, Race],
+    grid: Grid,
+    final: Halving,
+    timed: dict[float, Halving],
     runs: dict[Candidate, list[sj.History]],
+    others: dict[str, list[list[sj.History]]],
 ) -> dict[str, Any]:
+    """What the pick is worth beside all ``runs`` and those of ``others``, which tuning did not propose."""
+    setting = grid.setting
     names = [strategy.name for strategy in setting.experiment.strategies]
     horizon = float(setting.experiment.time or 0.0)
-    loss = Criterion("final")
-    scores = {
-        c: float(np.mean([loss.score(h, horizon, SPREAD_OF_SCORE) for h in histories]))
-        for c, histories in runs.items()
-    }
+    scores = {c: grid.loss(histories) for c, histories in runs.items()}
     pick = final.podium()[0]
     best = min(scores, key=lambda c: scores[c])
-    rounds = {c: sum(int(h.round[-1]) for h in runs[c]) / len(SEEDS) for c in runs}
+    gradients = {c: sum(int(h.gradients[-1]) for h in runs[c]) / len(SEEDS) for c in runs}
     return {
         "pick": f"{names[pick.strategy]} at {pick.learning_rate:g}",
         "loss": scores[pick],
         "best": f"{names[best.strategy]} at {best.learning_rate:g}",
         "best_loss": scores[best],
         "regret": scores[pick] / scores[best] - 1.0,
-        "cost": final.gradients / sum(rounds.values()),
+        "error": standard_error_of_ratio(runs[pick], runs[best], horizon),
+        "cost": final.gradients / sum(gradients.values()),
         "candidates": len(runs),
         "targets": [
-            judge_times(names, target, race.podium()[0], runs, horizon)
+            judge_times(names, target, race.podium()[0], runs, others, horizon)
             for target, race in timed.items()
         ],
         "by_strategy": by_strategy(setting, runs),
+        "baselines": baselines(grid, final, runs),
     }
 
 
-def raced_anew(
-    setting: Setting,
-    final: Race,
-    timed: dict[float, Race],
-    folder: Path,
-    before: dict[str, Any],
-) -> dict[str, Any]:
-    """What was kept ``before`` of a setting, with the picks of other races."""
-    names = [strategy.name for strategy in setting.experiment.strategies]
-    horizon = float(setting.experiment.time or 0.0)
-    pick = final.podium()[0]
-    rates: dict[int, set[float]] = {}
-    for c in (pick, *(race.podium()[0] for race in timed.values())):
-        rates.setdefault(c.strategy, set()).add(c.learning_rate)
-    runs = exhaustive(setting, rates, folder, Criterion("area" if timed else "final"))
-    loss = float(
-        np.mean([Criterion("final").score(h, horizon, SPREAD_OF_SCORE) for h in runs[pick]])
-    )
-    label = f"{names[pick.strategy]} at {pick.learning_rate:g}"
-    ahead = loss < before["best_loss"]
-    best_loss = loss if ahead else before["best_loss"]
-    targets = []
-    for old, (target, race) in zip(before["targets"], timed.items(), strict=True):
-        mine = judge_times(names, target, race.podium()[0], runs, horizon)
-        fastest = old["shipped"][old["fastest_shipped"]]
-        found = {"pick": mine["pick"], "time": mine["time"], "ratio": mine["time"] / fastest}
-        targets.append({**old, **found})
-    return {
-        **before,
-        "pick": label,
-        "loss": loss,
-        "best": label if ahead else before["best"],
-        "best_loss": best_loss,
-        "regret": loss / best_loss - 1.0,
-        "cost": final.gradients / whole_grid(setting, final),
-        "targets": targets,
-    }
+def standard_error_of_ratio(
+    first: Sequence[sj.History], second: Sequence[sj.History], horizon: float
+) -> float:
+    """The standard error, over seeds, of how many times larger the loss of ``first`` is."""
+    score = Criterion("final").score
+    pairs = zip(first, second, strict=True)
+    ratios = [score(a, horizon) / score(b, horizon) for a, b in pairs]
+    return float(Estimate.from_samples(ratios).standard_error)
 
 
-def whole_grid(setting: Setting, race: Race) -> float:
-    """The gradients of running every candidate of a race to the end once."""
-    experiment, rounds = setting.experiment, {}
-    for strategy in experiment.strategies:
-        key = group_key(strategy)
-        if key not in rounds:
-            schedules = [schedule_of(experiment, strategy, s, time=experiment.time) for s in SEEDS]
-            rounds[key] = np.mean([schedule.rounds for schedule in schedules])
-    return float(
-        sum(len(own) * rounds[group_key(experiment.strategies[i])] for i, own in race.rates.items())
-    )
+def baselines(
+    grid: Grid, race: Halving, runs: dict[Candidate, list[sj.History]]
+) -> dict[str, dict[str, float]]:
+    """Loss and accuracy of every baseline at the rate that the race gives it, and at its best one."""
+    found = {}
+    for c in race.podium():
+        if c.strategy not in grid.setting.baselines:
+            continue
+        losses = {o: grid.loss(own) for o, own in runs.items() if o.strategy == c.strategy}
+        best = min(losses, key=lambda other: losses[other])
+        found[grid.setting.experiment.strategies[c.strategy].name] = {
+            "rate": c.learning_rate,
+            "loss": losses[c],
+            "accuracy": float(np.mean([h.final_accuracy for h in runs[c]])),
+            "best_rate": best.learning_rate,
+            "best_loss": losses[best],
+            "best_accuracy": float(np.mean([h.final_accuracy for h in runs[best]])),
+        }
+    return found
+
+
+def at_their_best(result: dict[str, Any]) -> tuple[int, int]:
+    """How many baselines are within 2 points of accuracy or 5 % of loss of their best rate, and of how many."""
+    rows = result["baselines"].values()
+    near = [
+        row["accuracy"] >= row["best_accuracy"] - 0.02 or row["loss"] <= 1.05 * row["best_loss"]
+        for row in rows
+    ]
+    return sum(near), len(near)
 
 
 def by_strategy(
@@ -270,9 +395,7 @@ def by_strategy(
     found: dict[str, dict[str, float]] = {}
     for c, histories in runs.items():
         name = setting.experiment.strategies[c.strategy].name
-        loss = Estimate.from_samples(
-            [Criterion("final").score(h, horizon, SPREAD_OF_SCORE) for h in histories]
-        )
+        loss = Estimate.from_samples([Criterion("final").score(h, horizon) for h in histories])
         if math.isfinite(loss.mean) and loss.mean < found.get(name, {}).get("loss", math.inf):
             found[name] = {
                 "loss": float(loss.mean),
@@ -288,17 +411,28 @@ def judge_times(
     target: float,
     pick: Candidate,
     runs: dict[Candidate, list[sj.History]],
+    others: dict[str, list[list[sj.History]]],
     horizon: float,
 ) -> dict[str, Any]:
     """Mean times to a target, a run that lacks it counting as twice the horizon."""
-    times = {
-        c: float(np.mean([min(crossing(h, target), 2 * horizon) for h in histories]))
-        for c, histories in runs.items()
-    }
+
+    def mean_time(histories: Sequence[sj.History]) -> float:
+        values = [Criterion("target", target, ACCURACY).value(h) for h in histories]
+        return float(np.mean(np.minimum(values, 2 * horizon)))
+
+    times = {c: mean_time(histories) for c, histories in runs.items()}
+    fixed = {name: min(map(mean_time, own)) for name, own in others.items()}
     shipped = {
-        name: min((times[c] for c in runs if names[c.strategy] == name), default=2 * horizon)
+        name: min(
+            *(times[c] for c in runs if of_rule(names[c.strategy], name)),
+            *(own for other, own in fixed.items() if other.startswith(name)),
+            2 * horizon,
+        )
         for name in BASELINES
     }
+    rivals = ("FedBuff", "FedAsync", "FedAvg")
+    every_option = [times[c] for c in runs if names[c.strategy].startswith(rivals)]
+    every_option += fixed.values()
     fastest = min(shipped, key=lambda name: shipped[name])
     best = min(times, key=lambda c: times[c])
     return {
@@ -310,7 +444,14 @@ def judge_times(
         "shipped": shipped,
         "fastest_shipped": fastest,
         "ratio": times[pick] / shipped[fastest],
+        "ratio_every_option": times[pick] / min(every_option, default=2 * horizon),
     }
+
+
+def of_rule(strategy: str, rule: str) -> bool:
+    """Whether a strategy is a rule as it is shipped, with any amount of local work."""
+    name, _, work = strategy.partition(", ")
+    return name == rule and (not work or work.endswith("local steps")) and ", " not in work
 
 
 def main() -> int:
@@ -318,67 +459,107 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/decisions"))
     parser.add_argument("--work", type=Path, default=Path("runs/decisions"))
     parser.add_argument("--only", default="", help="settings whose name contains this")
-    parser.add_argument("--data", default="digits", choices=sorted(HORIZONS))
-    parser.add_argument("--tables", action="store_true", help="print what is kept as Markdown")
+    parser.add_argument("--data", default="small", choices=sorted(HORIZONS))
+    parser.add_argument("--tables", action="store_true", help="print the saved results as Markdown")
     parser.add_argument("--rivals", action="store_true", help="with other people's rules")
-    parser.add_argument("--races-only", action="store_true", help="race anew, keep the grid")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="end after this time")
     options = parser.parse_args()
     if options.tables:
         print(*tables(options.out), sep="\n\n")
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
-    targets = TARGETS if options.data == "digits" else ()
+    deadline = time.monotonic() + options.seconds
     results = {}
     for name, path in settings(options.work, options.data).items():
         if options.only not in name:
             continue
-        kept = options.out / f"{name}.json"
-        if options.races_only or not kept.exists():
-            begun = time.monotonic()
-            with using_threads(1):
-                setting = read_setting(path)
-                final = raced(setting, options.work / f"{name}-final", options.jobs)
-                timed = {
-                    target: raced(
-                        dataclasses.replace(setting, criterion=Criterion("target", target)),
-                        options.work / f"{name}-{target:g}",
-                        options.jobs,
-                    )
-                    for target in targets
-                }
-                if options.races_only:
-                    folder, before = options.work / f"{name}-picks", json.loads(kept.read_text())
-                    anew = raced_anew(setting, final, timed, folder, before)
-                    kept.write_text(json.dumps(anew, indent=1) + "\n")
-                    results[name] = anew
-                    continue
-                races = [final, *timed.values()]
-                rates = {i: {rate for race in races for rate in race.rates[i]} for i in final.rates}
-                looked = Criterion("area" if targets else "final")
-                runs = exhaustive(setting, rates, options.work / f"{name}-final", looked)
-                result = judge(setting, final, timed, runs)
-                if options.rivals:
-                    others = read_setting(path.with_suffix(".rivals"))
-                    own = {i: set(rates) for i, rates in others.rates.items()}
-                    found = exhaustive(others, own, options.work / f"{name}-rivals", looked)
-                    result["by_strategy"] |= by_strategy(others, found)
-            kept.write_text(json.dumps(result, indent=1) + "\n")
-            print(f"{name}: {time.monotonic() - begun:.0f} s")
-        results[name] = json.loads(kept.read_text())
+        saved = options.out / f"{name}.json"
+        if not saved.exists():
+            try:
+                with using_threads(1):
+                    result = decided(name, path, options, deadline)
+            except OutOfTime:
+                print(f"{name}: not finished")
+                return UNFINISHED
+            saved.write_text(json.dumps(result, indent=1) + "\n")
+        results[name] = json.loads(saved.read_text())
     return report(results)
 
 
-def tables(folder: Path) -> tuple[str, str]:
-    """What is kept, as Markdown: the decisions, and all rules in the settings run with rivals."""
+def decided(name: str, path: Path, options: argparse.Namespace, deadline: float) -> dict[str, Any]:
+    """The result of one setting; what an earlier call ran of it is read."""
+    targets = TARGETS if options.data in ("small", "digits") else ()
+    looked = Criterion("area" if targets else "final")
+    folder = options.work / name
+    setting = read_setting(path)
+    final = raced(setting, folder / "final", options.jobs, deadline)
+    timed = {}
+    for target in targets:
+        own = dataclasses.replace(setting, criterion=Criterion("target", target, ACCURACY))
+        timed[target] = raced(own, folder / f"{target:g}", options.jobs, deadline)
+    rates: dict[int, set[float]] = {}
+    for halving in (final, *timed.values()):
+        for i, tried in halving.rates.items():
+            rates.setdefault(i, set()).update(tried)
+    for i, reserved in setting.reserve.items():  # the whole factorial design
+        rates.setdefault(i, set(reserved))
+    grid = Grid(setting, folder / "grid", looked, deadline)
+    runs = grid.with_edges(rates)
+    others: dict[str, list[list[sj.History]]] = {}
+    text = path.with_suffix(".rivals").read_text()
+    if "[[strategy]]" in text and (options.data == "small" or options.rivals):
+        rivals = read_setting(path.with_suffix(".rivals"))
+        found = Grid(rivals, folder / "rivals", looked, deadline).of(rivals.candidates)
+        for c, histories in found.items():
+            others.setdefault(rivals.experiment.strategies[c.strategy].name, []).append(histories)
+    result = judge(grid, final, timed, runs, others)
+    if others:
+        result["by_strategy"] |= by_strategy(rivals, found)
+    seconds = {"pilot runs": spent(folder / "final")["pilot runs"]}
+    seconds["grid, one seed"] = sum(spent(folder / "grid").values()) / len(SEEDS)
+    result["processor_seconds"] = seconds
+    result["provenance"] = provenance(seeds=list(SEEDS), experiment=path.read_text())
+    return result
+
+
+def tables(folder: Path) -> tuple[str, ...]:
+    """The saved results, as Markdown: the decisions, and all rules in the settings run with rivals."""
     results = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
-    return decision_table(results), rule_table(results)
+    small = {name: r for name, r in results.items() if name.startswith("small-")}
+    others = {name: r for name, r in results.items() if name not in small}
+    found = decision_table(others), rule_table(others)
+    return (small_table(small), *found) if small else found
+
+
+def small_table(results: dict[str, dict[str, Any]]) -> str:
+    """Settings with the whole factorial design."""
+    heads = " | ".join(f"to {target:.0%}" for target in TARGETS)
+    lines = [
+        "| setting | choice of `tune` | best with hindsight | regret | processor | baselines at their "
+        f"best | {heads} |",
+        "| --- | --- | --- | --- | --- | --- |" + " --- |" * len(TARGETS),
+    ]
+    for name, r in results.items():
+        near, number = at_their_best(r)
+        ratios = " | ".join(f"{t['ratio']:.2f}" for t in r["targets"])
+        lines.append(
+            f"| {name.removeprefix('small-')} | {r['pick']} | {r['best']} | {r['regret']:.1%} ± "
+            f"{r['error']:.1%} | {processor_share(r):.0%} | {near} of {number} | {ratios} |"
+        )
+    return "\n".join(lines)
+
+
+def processor_share(result: dict[str, Any]) -> float:
+    """The processor time of pilot runs, relative to the grid on one seed."""
+    seconds = result["processor_seconds"]
+    return float(seconds["pilot runs"] / seconds["grid, one seed"])
 
 
 def decision_table(results: dict[str, dict[str, Any]]) -> str:
     heads = " | ".join(f"to {target:.0%}" for target in TARGETS)
     lines = [
-        f"| setting | pick | best with hindsight | regret | cost | {heads} |",
+        f"| setting | choice of `tune` | best with hindsight | regret | cost | {heads} |",
         "| --- | --- | --- | --- | --- |" + " --- |" * len(TARGETS),
     ]
     for name, r in results.items():
@@ -415,33 +596,36 @@ def rule_table(results: dict[str, dict[str, Any]]) -> str:
 
 
 def report(results: dict[str, dict[str, Any]]) -> int:
-    width = max(map(len, results))
-    heads = "  ".join(f"to {target:.0%}" for target in TARGETS)
-    print(f"\n{'setting':{width}}  regret  cost  {heads}  pick (best with hindsight)")
-    for name, r in results.items():
-        ratios = "  ".join(f"{t['ratio']:6.2f}" for t in r["targets"])
-        print(
-            f"{name:{width}}  {r['regret']:6.1%}  {r['cost']:4.0%}  {ratios}  "
-            f"{r['pick']} ({r['best']})"
-        )
+    """Print what was found, and whether it is as good as it should be."""
+    print(
+        small_table(results)
+        if "processor_seconds" in next(iter(results.values()))
+        else decision_table(results)
+    )
     regrets = [r["regret"] for r in results.values()]
-    costs = [r["cost"] for r in results.values()]
     checks = {
         f"mean regret {np.mean(regrets):.1%} (at most {MOST_MEAN:.0%})": np.mean(regrets)
         <= MOST_MEAN,
         f"worst regret {max(regrets):.1%} (at most {MOST_WORST:.0%})": max(regrets) <= MOST_WORST,
-        f"largest cost {max(costs):.0%} of the grid (at most {MOST_COST:.0%})": max(costs)
-        <= MOST_COST,
     }
+    costs = [processor_share(r) for r in results.values() if "processor_seconds" in r]
+    if costs:
+        text = f"largest processor time {max(costs):.0%} of the grid (at most {MOST_COST:.0%})"
+        checks[text] = max(costs) <= MOST_COST
+    near = [at_their_best(r) for r in results.values() if r.get("baselines")]
+    if near:
+        text = f"{sum(a for a, _ in near)} of {sum(b for _, b in near)} baselines at their best"
+        checks[text] = all(a == b for a, b in near)
     for place, target in enumerate(TARGETS):
         ratios = [r["targets"][place]["ratio"] for r in results.values() if r["targets"]]
         if not ratios:
             continue
-        half = sum(ratio <= 0.5 for ratio in ratios)
+        fast = sum(ratio <= FAST for ratio in ratios)
         checks |= {
-            f"time to {target:.0%} at most half of the best shipped rule's in {half} of "
-            f"{len(ratios)}": half >= len(ratios) / 2,
-            f"and never more than 1.1 times: largest {max(ratios):.2f}": max(ratios) <= 1.1,
+            f"time to {target:.0%} at most {FAST:g} times the best rival's in {fast} of "
+            f"{len(ratios)}": fast >= len(ratios) / 2,
+            f"and never more than {SLOWEST:g} times: largest {max(ratios):.2f}": max(ratios)
+            <= SLOWEST,
         }
     for text, holds in checks.items():
         print(f"{'holds' if holds else 'FAILS'}: {text}")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sojourn.deploy import Dispatcher, Task
+from sojourn.deployment import Dispatcher, Task
 from sojourn.rules import GeneralizedAsyncSGD
 
 
@@ -47,16 +47,21 @@ def run(
     waiting.extend(server.start(now=0.0).send)
     update = np.full(size, 0.1)
     memory = []
+    now = 0.0
     begun, used = time.perf_counter(), time.process_time()
     for t in range(completions):
-        task = waiting.popleft()
-        waiting.extend(server.completed(task.number, update, now=t * 1e-4, client=task.client).send)
+        now += 1 / clients  # a task per client and second, as the dispatcher expects at first
         if t % 1000 == 0:
-            server.tick(t * 1e-4)
+            waiting.extend(server.tick(now).send)
+        while not waiting:  # clients that answer faster than they should are asked later
+            now += 1.0
+            waiting.extend(server.tick(now).send)
+        task = waiting.popleft()
+        waiting.extend(server.completed(task.number, update, now=now, client=task.client).send)
         if (t + 1) % (completions // 10) == 0:
             memory.append(resident_megabytes())
     elapsed, used = time.perf_counter() - begun, time.process_time() - used
-    assert server.counts.used == completions
+    assert server.counts.used + server.counts.dropped == completions
     assert server.held + len(server.tasks) == concurrency
     return completions / used, completions / elapsed, memory
 

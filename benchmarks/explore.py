@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from sojourn.fleet import built_in_fleet
 from sojourn.live.explorer import Explorer
 from sojourn.live.server import TOKEN_HEADER, LocalServer
-from sojourn.network import built_in_fleet
 
 TARGET = 150.0
 
@@ -39,7 +39,7 @@ def measure(
     server: LocalServer, name: str, moves: Callable[[int], Iterator[dict[str, Any]]], number: int
 ) -> tuple[float, float]:
     """Medians in milliseconds of a question: on the wall, and of this process's processor time."""
-    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    link = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     wall, used = [], []
     for asked in moves(number):
         begun, before = time.perf_counter(), time.process_time()
@@ -60,7 +60,7 @@ def main() -> None:
     moves = parser.parse_args().moves
     explorer = Explorer(built_in_fleet("three-clusters"), "three-clusters")
     server = explorer.serve_on()
-    threading.Thread(target=server.serve, daemon=True).start()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     slowest = 0.0
     for what, name, kind in (
         ("tasks in flight and exponent", "view", concurrencies),
@@ -72,7 +72,7 @@ def main() -> None:
         print(f"{what}: median {wall:.0f} ms on the wall, {used:.0f} ms of the processor")
         slowest = max(slowest, wall if name == "view" else 0.0)
     explorer.close()
-    server.stop()
+    server.shutdown()
     print(f"a move is answered after {slowest:.0f} ms (target: below {TARGET:.0f})")
     sys.exit(slowest >= TARGET)
 

@@ -21,7 +21,7 @@ from peers import machine
 from threadpoolctl import threadpool_limits
 
 import sojourn as sj
-from sojourn.optimize.descent import lbfgs
+from sojourn.planning.search.descent import lbfgs
 
 CONSTANTS = sj.LearningConstants(
     initial_gap=15.0, smoothness=1.0, gradient_noise=3.0, heterogeneity=10.0
@@ -62,7 +62,7 @@ def cost(solve: Callable[[], float]) -> Cost:
 def one_descent() -> float:
     fleet = sj.built_in_fleet("three-clusters")
     with threadpool_limits(limits=1, user_api="blas"):
-        return lbfgs(fleet, 30, PER_TIME, sj.uniform_routing(fleet)).value
+        return lbfgs(sj.Network(fleet, sj.uniform_routing(fleet), 30), PER_TIME).value
 
 
 def multi_start() -> float:

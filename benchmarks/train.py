@@ -1,7 +1,9 @@
-"""Training in virtual time: ``python benchmarks/train.py [--quick] [--no-flower]``.
+"""Training in virtual time: ``python benchmarks/train.py [--quick] [--no-flower] [--only SECTION ...]``.
 
-What the replay costs beside the bare loop of the same gradients, what computing independent
-gradients together gains, and learning rates in lockstep, what evaluation takes, and the same digits work in Flower's simulation.
+What the replay costs beside the bare loop of the same gradients, also for a ResNet-18 with batch
+normalisation, for datasets with transforms, and for a million weights with 1,000 tasks in flight; what
+computing independent gradients together gains, and learning rates of one schedule, what evaluation
+takes, and the same digits work in Flower's simulation and in another tree of Sojourn (``--before SRC``).
 One thread each. The two sides of a ratio take turns, and the ratio is the median over the turns, of
 processor time, so that other work on the machine counts as little as it can.
 Exit code 1 if a claim fails.
@@ -10,12 +12,14 @@ Exit code 1 if a claim fails.
 import argparse
 import json
 import os
+import random
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -25,16 +29,21 @@ from typing import Any
 import numpy as np
 import torch
 from peers import HERE, PeerFailed, environment, machine
+from torch import nn
+from torch.nn import functional
 from torch.nn.utils import vector_to_parameters
+from torch.utils.data import Dataset, default_collate
 
 import sojourn as sj
 from sojourn.rules import Arrival, AsyncSGD, GeneralizedAsyncSGD, ServerState
-from sojourn.train import Problem
-from sojourn.train.data.sets import load_dataset
-from sojourn.train.experiment.models import build_model
-from sojourn.train.replay.gradients import stacks_well
-from sojourn.train.replay.loop import Replay
-from sojourn.train.replay.replay import Lockstep
+from sojourn.strategy import Strategy
+from sojourn.training import Problem
+from sojourn.training.data.sets import load_dataset
+from sojourn.training.experiment.models import build_model
+from sojourn.training.experiment.size import run_size
+from sojourn.training.problem.gradients import stacks_well
+from sojourn.training.replay.run import Replay
+from sojourn.training.replay.stack import Stack
 
 FLOWER = ("flwr[simulation]==1.41.0", "torch==2.13.0", "numpy")
 CLIENTS, CONCURRENCY = 20, 100
@@ -224,12 +233,12 @@ def batching(turns: int, *, quick: bool) -> Iterator[Verdict]:
 
 
 def lockstep(turns: int, *, quick: bool) -> Iterator[Verdict]:
-    """Eight learning rates of one schedule in lockstep, beside one after the other."""
+    """Eight learning rates of one schedule computed together, beside one after the other."""
     rates = [1e-3 * 2.0**-k for k in range(8)]
     wanted = {("8x8", "mlp"): 3.0, ("28x28", "mlp"): 1.3}
     for (shape, model), (batch_size, rounds) in PROBLEMS.items():
         least = wanted.get((shape, model), 1 / 1.05)
-        claim = f"{shape} {model}: eight rates in lockstep at least {least:.2f} times as fast"
+        claim = f"{shape} {model}: eight rates together at least {least:.2f} times as fast"
         if quick and model == "cnn":
             yield None, claim
             continue
@@ -241,15 +250,21 @@ def lockstep(turns: int, *, quick: bool) -> Iterator[Verdict]:
             problem: Problem = problem, schedule: sj.Schedule = schedule
         ) -> tuple[list[Replay], bool]:
             runs = [
-                Replay(schedule, problem, AsyncSGD(), learning_rate=rate, seed=1) for rate in rates
+                Replay(
+                    schedule,
+                    problem,
+                    AsyncSGD(),
+                    learning_rate=rate,
+                    seed=1,
+                    evaluate_every=schedule.rounds,
+                )
+                for rate in rates
             ]
-            for run in runs:
-                run.evaluate(every=schedule.rounds)
             return runs, stacks_well(problem)
 
         def together(members: Callable = members) -> None:
             runs, stacked = members()
-            Lockstep(runs).run([run.beginning(stacked) for run in runs], batched=stacked)
+            Stack(runs).run([run.beginning(stacked) for run in runs], batched=stacked)
 
         def one_by_one(problem: Problem = problem, schedule: sj.Schedule = schedule) -> None:
             for rate in rates:
@@ -349,8 +364,246 @@ def flower_rate(problem: Problem, updates: int) -> float:
     return outcome["updates"] / outcome["seconds"]
 
 
+class Block(nn.Module):
+    """Two convolutions with batch normalisation beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            convolution = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(convolution, nn.BatchNorm2d(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.relu(self.body(x) + self.shortcut(x))
+
+
+def resnet18() -> nn.Module:
+    """ResNet-18 for images of 32 x 32: 11 million weights, its first layer without a stride."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    inputs = 64
+    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        layers += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+def windows(
+    run: Replay, bare: Callable[[int], None], *, first: int, window: int, turns: int
+) -> tuple[list[float], list[float]]:
+    """Processor seconds per task of bare gradients and of a run, ``window`` tasks of each in turn.
+
+    The run goes on from turn to turn, after its ``first`` tasks, so that nothing is begun anew.
+    """
+    stack, position = Stack([run]), run.beginning(False)
+    stack.run([position], until=first, batched=False)
+    bare(1)
+    alone: list[float] = []
+    within: list[float] = []
+    for turn in range(turns):
+        begin = time.process_time()
+        bare(window)
+        middle = time.process_time()
+        stack.run([position], until=first + (turn + 1) * window, batched=False)
+        alone.append((middle - begin) / window)
+        within.append((time.process_time() - middle) / window)
+    return alone, within
+
+
+def compared(alone: Sequence[float], within: Sequence[float]) -> tuple[float, str]:
+    """The ratio of the best windows, and what else is worth knowing."""
+    ratio = min(within) / min(alone)
+    each = median(b / a for a, b in zip(alone, within, strict=True))
+    return ratio, (
+        f"{ratio:.3f} of the best windows, {1e3 * min(within):.3g} against "
+        f"{1e3 * min(alone):.3g} ms; median over the turns {each:.3f}"
+    )
+
+
+def resnet(turns: int) -> Iterator[Verdict]:
+    """Plain steps, buffers averaged, batches of 32, ten tasks in flight."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(64 * 10, 3, 32, 32, generator=generator)
+    y = torch.randint(10, (len(x),), generator=generator)
+    sets = list(zip(torch.split(x, 64), torch.split(y, 64), strict=True))
+    problem = Problem(resnet18(), sets, (x[:2], y[:2]), batch_size=32)
+    window, first = 1, 1
+    schedule = ten_clients(first + window * turns)
+    model = problem.trained_model(problem.initial_weights()).train()
+    parameters = list(model.parameters())
+
+    def bare(tasks: int) -> None:
+        for task in range(tasks):
+            own = slice(32 * task, 32 * task + 32)
+            torch.autograd.grad(problem.loss(model(x[own]), y[own]), parameters)
+
+    run = Replay(
+        schedule, problem, AsyncSGD(), learning_rate=1e-3, seed=1, evaluate_every=schedule.rounds
+    )
+    ratio, words = compared(*windows(run, bare, first=first, window=window, turns=turns))
+    claim = "ResNet-18 with BatchNorm, 32x32: a task at most 1.10 times the bare passes"
+    yield ratio <= 1.10, f"{claim} ({words})"
+
+
+def ten_clients(rounds: int) -> sj.Schedule:
+    fleet = sj.Fleet([0.1, 1.0], counts=[5, 5])
+    network = sj.Network(fleet, sj.uniform_routing(fleet), 10)
+    return sj.simulate(network, rounds=rounds, policy="never-queue", seed=1)
+
+
+class Pictures(Dataset[tuple[torch.Tensor, int]]):
+    """Images of 32 x 32 as bytes; each is cropped, mirrored, and scaled when it is asked for."""
+
+    def __init__(self, seed: int, size: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.images = torch.randint(256, (size, 3, 32, 32), dtype=torch.uint8, generator=generator)
+        self.labels = torch.randint(10, (size,), generator=generator).tolist()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, int]:
+        image = functional.pad(self.images[place].float(), (4, 4, 4, 4))
+        top, left = torch.randint(9, (2,)).tolist()
+        image = image[:, top : top + 32, left : left + 32]
+        if random.random() < 0.5:
+            image = image.flip(2)
+        return image / 255.0 - 0.5, self.labels[place]
+
+
+def datasets(turns: int) -> Iterator[Verdict]:
+    """A small convolutional network on a dataset whose transforms draw random numbers."""
+    sets = [Pictures(client, 200) for client in range(10)]
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 256, 10)
+    )
+    problem = Problem(model, sets, Pictures(99, 10), batch_size=32)
+    window, first = 20, 20
+    schedule = ten_clients(first + window * 3 * turns)
+    bare_model = problem.trained_model(problem.initial_weights()).train()
+    parameters = list(bare_model.parameters())
+    batches, clients = problem.batches(1), schedule.client.tolist()
+
+    def bare(tasks: int) -> None:
+        for task in range(tasks):
+            dataset, chosen = sets[clients[task]], batches.indices(clients[task], task).tolist()
+            x, y = default_collate([dataset[place] for place in chosen])
+            torch.autograd.grad(problem.loss(bare_model(x), y), parameters)
+
+    run = Replay(
+        schedule, problem, AsyncSGD(), learning_rate=1e-3, seed=1, evaluate_every=schedule.rounds
+    )
+    found = windows(run, bare, first=first, window=window, turns=3 * turns)
+    ratio, words = compared(*found)
+    claim = "dataset with transforms: a task at most 1.10 times a bare loop over the same items"
+    yield ratio <= 1.10, f"{claim} ({words})"
+
+
+def million(turns: int, *, quick: bool) -> Iterator[Verdict]:
+    """A perceptron of a million weights; each of 1,000 tasks in flight has a version of its own."""
+    clients = 200 if quick else 1000
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(32 * clients, 64, generator=generator)
+    y = torch.randint(10, (len(x),), generator=generator)
+    sets = list(zip(torch.split(x, 32), torch.split(y, 32), strict=True))
+    layers = nn.Linear(64, 963), nn.ReLU(), nn.Linear(963, 963), nn.ReLU(), nn.Linear(963, 10)
+    problem = Problem(nn.Sequential(*layers), sets, (x[:1], y[:1]), batch_size=32)
+    model = problem.trained_model(problem.initial_weights()).train()
+    parameters = list(model.parameters())
+    window, first = 20, clients + 20
+    fleet = sj.Fleet(np.ones(clients))
+    network = sj.Network(fleet, sj.uniform_routing(fleet), clients)
+    schedule = sj.simulate(
+        network,
+        rounds=first + 3 * turns * window,
+        policy="never-queue",
+        law="deterministic",
+        seed=1,
+    )
+
+    def bare(tasks: int) -> None:
+        for task in range(tasks):
+            own = slice(32 * task, 32 * task + 32)
+            torch.autograd.grad(problem.loss(model(x[own]), y[own]), parameters)
+
+    run = Replay(
+        schedule, problem, AsyncSGD(), learning_rate=1e-4, seed=1, evaluate_every=schedule.rounds
+    )
+    bare(1)
+    strategy = Strategy(
+        name="perceptron", network=network, scenario=schedule.scenario, rule=AsyncSGD()
+    )
+    said = run_size(problem, strategy, refine=False, client_bytes=0).total
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    ratio, words = compared(*windows(run, bare, first=first, window=window, turns=3 * turns))
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    size = f"a million weights, {clients:,} tasks in flight"
+    yield 1 / ratio >= 0.8, f"{size}: tasks at 80 % of the bare gradient's speed ({words})"
+    yield (
+        abs(held / said - 1) <= 0.1,
+        f"{size}: memory within 10 % of what was said ({held / 1e6:,.0f} against "
+        f"{said / 1e6:,.0f} MB)",
+    )
+
+
+BEFORE = """
+import sys, time, torch
+sys.path.insert(0, {benchmarks!r})
+torch.set_num_threads(1)
+import train
+problem, schedule = train.digits_problem(), train.schedule_of(1000)
+for line in sys.stdin:
+    begin = time.process_time()
+    train.replay(problem, schedule, line.strip() == "batched")
+    print(time.process_time() - begin, flush=True)
+"""
+
+
+def before(source: Path, turns: int) -> Iterator[Verdict]:
+    """The digits perceptron in this tree and in another one, each in a process of its own, in turns."""
+    here = HERE.parent / "src"
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", BEFORE.format(benchmarks=str(tree.parent / "benchmarks"))],
+            env={**os.environ, "PYTHONPATH": str(tree)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for tree in (source.resolve(), here)
+    ]
+    try:
+        for how in ("one by one", "batched"):
+            seconds: tuple[list[float], list[float]] = ([], [])
+            for turn in range(4 * turns + 1):
+                for worker, taken in zip(workers, seconds, strict=True):
+                    assert worker.stdin is not None
+                    assert worker.stdout is not None
+                    worker.stdin.write(f"{how}\n")
+                    worker.stdin.flush()
+                    spent = float(worker.stdout.readline())
+                    if turn:
+                        taken.append(spent / 1000)
+            ratio, words = compared(*seconds)
+            claim = f"digits perceptron, {how}: at most 1.05 times the time of the other tree"
+            yield ratio <= 1.05, f"{claim} ({words})"
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="What training in virtual time costs.")
+    parser.add_argument("--before", type=Path, metavar="SRC", help="another tree's src folder")
+    parser.add_argument("--only", nargs="+", metavar="SECTION", help="these sections")
     parser.add_argument("--quick", action="store_true", help="three turns each, no large networks")
     parser.add_argument("--no-flower", action="store_true", help="leave out Flower's simulation")
     options = parser.parse_args()
@@ -358,16 +611,20 @@ def main() -> int:
     turns = 3 if options.quick else 7
     libraries = ", ".join(f"{name} {version(name)}" for name in ("sojourn", "torch", "numpy"))
     print(f"{machine()}; {libraries}; one thread\n", flush=True)
-    sections = [
-        overhead(turns),
-        batching(turns, quick=options.quick),
-        lockstep(turns, quick=options.quick),
-        evaluation(),
-        *([] if options.no_flower else [flower(updates=1000)]),
-    ]
+    sections = {
+        "overhead": overhead(turns),
+        "resnet": resnet(turns),
+        "datasets": datasets(turns),
+        "million": million(turns, quick=options.quick),
+        "batching": batching(turns, quick=options.quick),
+        "lockstep": lockstep(turns, quick=options.quick),
+        "evaluation": evaluation(),
+        **({} if options.before is None else {"before": before(options.before, turns)}),
+        **({} if options.no_flower else {"flower": flower(updates=1000)}),
+    }
     failed = False
-    for section in sections:
-        for holds, claim in section:
+    for name in options.only or sections:
+        for holds, claim in sections[name]:
             word = {True: "holds", False: "FAILS", None: "not measured"}[holds]
             print(f"{word}: {claim}", flush=True)
             failed |= holds is False
