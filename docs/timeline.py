@@ -6,7 +6,7 @@ Run it from the top of the repository: ``python docs/timeline.py``.
 from pathlib import Path
 
 import sojourn as sj
-from sojourn.report.timeline import save_timelines
+from sojourn.figures.timeline import save_timelines
 
 UNTIL = 60.0
 POLICIES = {

@@ -9,9 +9,9 @@ from sojourn.rules import ServerState
 
 @dataclass(frozen=True)
 class LastGradients:
-    """``keep`` is what remains of what is remembered whenever another gradient arrives."""
+    """``decay`` multiplies the stored gradients whenever a new one arrives."""
 
-    keep: float = 1.0
+    decay: float = 1.0
     name, sends, policy = "last-gradients", "gradient", "routed"
     local_steps, local_learning_rate, proximal = 1, None, 0.0
 
@@ -21,6 +21,6 @@ class LastGradients:
 
     def apply(self, state, arrival, *, learning_rate, clients, concurrency):
         table, number = state.arrays["table"], state.weights.dtype.type
-        table *= number(self.keep)
+        table *= number(self.decay)
         table[arrival.client] = arrival.update
         return state.updated(state.weights - number(learning_rate) * table.mean(0)), True

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sojourn.optimize import Evaluation
+from sojourn.planning.objectives import Evaluation
 from sojourn.simulation.simulate import simulate
 
 
