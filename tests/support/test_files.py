@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sojourn._support.files import replacing
+from sojourn._support.files import alone_in, replacing
 from sojourn.errors import InvalidFile
 from tests.commands import Commands
 
@@ -58,3 +58,20 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
     with replacing(tmp_path / "plan.toml") as temporary:
         temporary.write_text("concurrency = 30")
     assert stat.S_IMODE((tmp_path / "plan.toml").stat().st_mode) == 0o640
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    """A file half written by a process that was killed was read as a finished run's."""
+    cells = tmp_path / "cells"
+    cells.mkdir()
+    left = [
+        tmp_path / ".tune.json.0123abcd.json",
+        cells / "..a.jsonl.0123abcd.jsonl.89ef4567.jsonl",
+    ]
+    own = [tmp_path / ".hidden.json", cells / ".a.jsonl.0123abcd.csv", cells / "a.jsonl"]
+    for path in left + own:
+        path.write_text("{}")
+    with alone_in(tmp_path):
+        pass
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in own)

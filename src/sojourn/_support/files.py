@@ -17,7 +17,8 @@ from sojourn.errors import InvalidFile, InvalidInput, SojournError
 MOST_TEXT = 1_000_000_000
 """Bytes of the longest text file that is read."""
 
-
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}(\.[^.]+)?")
+"""What `replacing` calls its temporary files: the name of the target, a random part, the suffix again."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -134,6 +135,7 @@ def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Within, no other process that asks for it writes into ``folder``, which must exist.
 
     The lock is on the folder itself and leaves nothing behind; it ends with the process, however that ends.
+    What a killed process left half written (`replacing`) is removed: nobody else writes it now.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name, alone_in(name), alone_in(name):
@@ -150,11 +152,23 @@ def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
                 f"'{os.fspath(folder)}': another command is writing to this folder. Wait for it, or give "
                 "another one"
             ) from None
-        except OSError:  # a file system without locks
+        except OSError:  # a file system without locks: others may be writing
             pass
+        else:
+            _remove_half_written(Path(folder))
         yield
     finally:
         os.close(handle)
+
+
+def _remove_half_written(folder: Path) -> None:
+    """Remove temporary files of `replacing` in ``folder`` and up to two levels below, where runs write."""
+    for pattern in (".*", "*/.*", "*/*/.*"):
+        for path in folder.glob(pattern):
+            match = _TEMPORARY.fullmatch(path.name)
+            ours = match is not None and Path(match[1]).suffix == (match[2] or "")
+            if ours and path.is_file() and not path.is_symlink():
+                path.unlink(missing_ok=True)
 
 
 @contextmanager

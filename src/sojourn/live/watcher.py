@@ -212,13 +212,13 @@ class Follower:
     def runs(self) -> list[RunSeen]:
         """Every run: finished ones, and unfinished ones as far as their last checkpoint."""
         finished: dict[tuple[str, int, float], RunSeen] = {}
-        for path in sorted(self.folder.cells.glob("*.jsonl")):
+        for path in self.folder.finished_cells:
             for history in self._histories(path) or ():
                 finished.setdefault(_label(history), RunSeen(history, True))
         listed, done = [*finished.values()], {*finished}
         names = [str(entry.get("name", "")) for entry in self.experiment.get("strategy", [])]
         called = {file_name(name): name for name in names}
-        for path in sorted(self.folder.cells.glob(f"*.jsonl{CHECKPOINT}")):
+        for path in sorted(self.folder.cells.glob(f"[!.]*.jsonl{CHECKPOINT}")):
             for run in self._unfinished(path) or ():
                 history = replace(run, strategy=called.get(run.strategy, run.strategy))
                 if _label(history) not in done:

@@ -141,6 +141,11 @@ class RunFolder:
         return self.path / "cells"
 
     @property
+    def finished_cells(self) -> list[Path]:
+        """The files of the finished runs, in order; what is half written is hidden (`replacing`)."""
+        return sorted(self.cells.glob("[!.]*.jsonl"))
+
+    @property
     def weights(self) -> Path:
         """Where the final weights of the runs of an experiment are kept one by one."""
         return self.path / "weights"

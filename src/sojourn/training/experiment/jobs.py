@@ -275,7 +275,7 @@ def set_aside_shorter(experiment: Experiment, folder: Path) -> None:
 
     They stay there under another name; unfinished ones begin anew.
     """
-    for path in RunFolder(folder).cells.glob("*.jsonl"):
+    for path in RunFolder(folder).finished_cells:
         RunFolder(folder).ledger.check(path)
         if not all(_whole(experiment, history) for history in History.read(path)):
             path.replace(path.with_name(f"{path.name}.shorter"))
