@@ -119,7 +119,7 @@ def test_json_lines_and_names_of_ones_own(tmp_path):
     records = [{"cid": d, "t0": a, "t1": b, "n": {"x": 1}} for d, a, b in TASKS]
     lines = [*map(json.dumps, records), "{broken", '["list"]', '{"cid": "a", "t0": 15, "t1": null}']
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
-    with pytest.raises(InvalidFile, match=r"it names cid, t0, t1, n\. Say which is which"):
+    with pytest.raises(InvalidFile, match=r"are cid, t0, t1, n\.x\. Say which is which"):
         read_log(tmp_path / "log.jsonl")
     names = {"device": "cid", "start": "t0", "end": "t1"}
     log = read_log(tmp_path / "log.jsonl", columns=names, now=20.0, max_bad=0.5)

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
@@ -168,13 +169,129 @@ def test_names_that_are_not_known_are_suggested_from_what_stands_below(run, tmp_
     assert "phone" in taken.out and "server" in taken.out
 
 
+def test_the_title_of_a_report_may_stand_above_the_column_names(tmp_path):
+    """As consoles export: a title, an empty line, names with units and zones, a total at the end."""
+    titles = 'Report: "Job history"\r\nGenerated,by FleetConsole,4.2\r\n\r\n'
+    lines = table(
+        "Compute Target,VM Size,Started On (UTC),Completed On (UTC)",
+        dated("%Y-%m-%d %H:%M:%S.%f"),
+        end="\r\n",
+    )
+    (tmp_path / "log.csv").write_text(f"{titles}{lines}\r\nTotal,,,75\r\n", newline="")
+    log = read_log(tmp_path / "log.csv")
+    assert log.notes[0] == "the column names stand in line 4"
+    assert log.reasons == {"start is missing": 1}
+    for device in KINDS:
+        expected = [b - a for d, a, b in TASKS if d == device]
+        assert log[device].finished == pytest.approx(expected, abs=1e-6)
+    assert {log.classes[device] for device in KINDS} == set(KINDS.values())
+
+
+def nested(device, start, end):
+    """A record of a task as services write them."""
+    timing = {"started_at": dated("%Y-%m-%dT%H:%M:%S.%fZ")(start), "finished_at": end}
+    client = {"id": device, "hw": {"model": KINDS[device]}}
+    return {"event": "task.finished", "n": [1], "payload": {"client": client, "timing": timing}}
+
+
+def test_fields_of_nested_records_are_columns(run, tmp_path):
+    records = [nested(d, a, dated("%Y-%m-%dT%H:%M:%S.%fZ")(b)) for d, a, b in TASKS]
+    beats = [{"event": "heartbeat", "payload": {"client": {"id": d}}} for d in KINDS] * 10
+    lines = "\n".join(map(json.dumps, records + beats))
+    (tmp_path / "log.jsonl").write_text(lines, encoding="utf-8")
+    refused = run("fleet", "estimate", "log.jsonl")
+    assert "30 start is missing" in refused.error
+    assert "--only event=task.finished reads the others" in refused.error
+    asked = ("--only", "event=task.finished", "--class-column", "payload.client.hw.model")
+    taken = run("fleet", "estimate", "log.jsonl", *asked, "--out", "fleet.csv")
+    assert taken.code == 0, taken.error
+    assert "device is payload.client.id, start is payload.timing.started_at" in taken.out
+    assert sorted(line.split(",")[2] for line in (tmp_path / "fleet.csv").read_text().split()) == [
+        *("name", "phone", "server")
+    ]
+
+
+def test_two_columns_that_end_alike_are_not_guessed(tmp_path):
+    times = {"sent": {"started_at": 1.0}, "run": {"started_at": 2.0}, "finished_at": 3.0}
+    (tmp_path / "log.jsonl").write_text(json.dumps({"client": "a", **times}))
+    with pytest.raises(InvalidFile, match="Say which is which"):
+        read_log(tmp_path / "log.jsonl")
+    columns = {"start": "run.started_at"}
+    assert read_log(tmp_path / "log.jsonl", columns=columns)["a"].finished.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    "header, suggested",
+    [
+        ("job,Asset Serial,created,launch,done", "device=Asset Serial,start=launch,end=done"),
+        ("job,device,created,launch,done", "start=launch,end=done"),
+    ],
+)
+def test_only_what_is_not_known_is_suggested(tmp_path, header, suggested):
+    rows = [
+        f"{k},{100 + k % 3},{BEGIN + k},{BEGIN + 10 * k + 1},{BEGIN + 10 * k + 2}" for k in range(9)
+    ]
+    (tmp_path / "log.csv").write_text("\n".join([header, *rows]))
+    with pytest.raises(InvalidFile, match=f"perhaps --columns '?{suggested}'?$"):
+        read_log(tmp_path / "log.csv")
+
+
+def test_a_row_per_event_is_no_row_per_task(tmp_path):
+    rows = [f"{BEGIN + k},a,task_{'started' if k % 2 else 'finished'}" for k in range(9)]
+    (tmp_path / "log.csv").write_text("\n".join(["time,device,event", *rows]))
+    with pytest.raises(InvalidFile, match="'event' says start and end in rows of their own"):
+        read_log(tmp_path / "log.csv")
+
+
+def test_links_outside_start_and_end_are_said_and_can_be_left_out(run, tmp_path):
+    rows = [f"a,{2 * t},{2 * t + 1},3" for t in range(50)]
+    (tmp_path / "log.csv").write_text("\n".join(["device,start,end,uplink", *rows]))
+    refused = run("fleet", "estimate", "log.csv")
+    assert "start and end must include the times on the links" in refused.error
+    assert run("fleet", "estimate", "log.csv", "--columns", "downlink=,uplink=").code == 0
+
+
+def test_a_device_with_a_wrong_clock_is_left_out_whole(run, tmp_path):
+    """Starts by the server's clock, ends by the device's: one is an hour behind, one an hour ahead."""
+    behind = {"b": -3600.0, "c": 3600.0}
+    rows = [
+        f"{d},{BEGIN + 100 * t},{BEGIN + 100 * t + 50 + behind.get(d, 0.0)}"
+        for t in range(40)
+        for d in "abcdefgh"
+    ]
+    (tmp_path / "log.csv").write_text("\n".join(["device,start,end", *rows]))
+    log = read_log(tmp_path / "log.csv", max_bad=0.3)
+    assert sorted(log) == list("adefgh")
+    assert len(log.bad) == 80
+    assert log.notes[-1].endswith("overlap or end before their start: b, c")
+    refused = run("fleet", "estimate", "log.csv")
+    assert "--max-bad 25% leaves all of these rows out" in refused.error
+    assert "starts and ends may come from different clocks" in refused.error
+
+
+def test_a_task_that_never_ended_is_named(tmp_path):
+    rows = [f"a,{t},{t + 1}" for t in range(10)] + [f"b,{t},{t + 1}" for t in range(500)]
+    rows += ["a,10,", "b,500.5,", "b,501.5,501.6"]
+    (tmp_path / "log.csv").write_text("\n".join(["device,start,end", *rows]))
+    (note,) = read_log(tmp_path / "log.csv").notes
+    assert note.startswith("1 tasks without an end have run more than 10 times as long")
+    assert "(a)" in note
+
+
+def test_names_in_several_spellings_are_said(tmp_path):
+    rows = [f"{'Pixel-1' if t % 9 else 'PIXEL-1'},{t},{t + 1}" for t in range(50)]
+    (tmp_path / "log.csv").write_text("\n".join(["device,start,end", *rows]))
+    (note,) = read_log(tmp_path / "log.csv").notes
+    assert note.startswith("1 names are written in several ways, such as 'PIXEL-1' and 'Pixel-1'")
+
+
 def test_a_day_that_may_be_a_month_is_not_guessed(run, tmp_path):
     rows = [f"a,{d}/4/2025 10:00,{d}/4/2025 11:00" for d in range(1, 9)]
     (tmp_path / "log.csv").write_text("\n".join(["device,start,end", *rows]))
     refused = run("fleet", "estimate", "log.csv")
     assert refused.code == 2
     assert "8 start has the day or the month first, and nothing says which" in refused.error
-    assert "--time-format" in refused.error
+    assert "--time-format '%d/%m/%Y %H:%M' or '%m/%d/%Y %H:%M' says which" in refused.error
     done = run("fleet", "estimate", "log.csv", "--time-format", "%d/%m/%Y %H:%M")
     assert done.code == 0, done.error
 
@@ -238,11 +355,19 @@ def test_parquet_is_read_as_csv_is(tmp_path):
     frame = pandas.DataFrame(TASKS, columns=["device", "start", "end"])
     frame["type"] = frame["device"].map(KINDS)
     frame["payload"] = [[1, 2]] * len(frame)
+    frame["host"] = [{"os": {"name": "linux"}}] * len(frame)
     numbers = tmp_path / "numbers.parquet"
     frame.to_parquet(numbers)
     for name in ("start", "end"):
         frame[name] = pandas.to_datetime((1e3 * frame[name]).round(), unit="ms", utc=True)
-    frame.loc[len(frame)] = ["srv;3", frame["end"].max(), pandas.NaT, "server", [1]]
+    frame.loc[len(frame)] = [
+        "srv;3",
+        frame["end"].max(),
+        pandas.NaT,
+        "server",
+        [1],
+        {"os": {"name": "x"}},
+    ]
     dates = tmp_path / "dates"  # known by its first bytes
     frame.to_parquet(dates)
     for path in (numbers, dates):
@@ -258,12 +383,7 @@ def test_parquet_is_read_as_csv_is(tmp_path):
 
 
 def test_without_its_libraries_parquet_names_the_extra(tmp_path, monkeypatch):
-    pandas = pytest.importorskip("pandas")
-
-    def missing(path):
-        raise ImportError("Unable to find a usable engine; tried using: 'pyarrow', 'fastparquet'.")
-
-    monkeypatch.setattr(pandas, "read_parquet", missing)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "log.parquet").write_bytes(b"PAR1")
     with pytest.raises(MissingExtra, match=r"pip install 'sojourn\[parquet\]'"):
         rows_module.read_rows(tmp_path / "log.parquet", {})

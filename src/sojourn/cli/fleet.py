@@ -71,7 +71,8 @@ def estimate(
         str | None,
         typer.Option(
             metavar="OURS=THEIRS,...",
-            help="What the log calls its columns, such as device=cid,start=t0,end=t1.",
+            help="What the log calls its columns, such as device=cid,start=t0,end=t1; uplink= leaves "
+            "one out.",
         ),
     ] = None,
     class_column: Annotated[
@@ -142,6 +143,8 @@ def estimate(
 
     if (log is None) == (from_run is None):
         raise InvalidInput("give either a log, LOG, or --from-run DIR")
+    if log is not None and log.is_dir():
+        raise InvalidInput(f"{log} is a folder: --from-run {log} reads that of a deployment")
     if by_device and classes is not None:
         raise InvalidInput("--by-device and --classes K exclude each other: give one of them")
     if from_run is not None:
@@ -251,12 +254,12 @@ def _moment(text: str, zone: "tzinfo") -> float:
 
 def _names(columns: str | None, class_column: str | None) -> dict[str, str]:
     """What the log calls our columns."""
-    from sojourn.fleet.from_logs.rows import SYNONYMS
+    from sojourn.fleet.from_logs.columns import SYNONYMS
 
     names = {}
     for pair in filter(None, (columns or "").split(",")):
         ours, equals, theirs = (part.strip() for part in pair.partition("="))
-        if not (ours and equals and theirs):
+        if not (ours and equals):
             raise InvalidInput(
                 f"--columns is written like device=cid,start=t0; there is '{pair.strip()}' in it"
             )

@@ -25,6 +25,7 @@ from sojourn.fleet.from_logs.times import (
     UNIT_NAMES,
     Ambiguous,
     TimeReader,
+    clock_format,
     parse_span,
     seconds_per_unit,
 )
@@ -59,13 +60,24 @@ and the least standard deviation. A Pareto law of shape 1.2 comes to 15 in 100,0
 
 COARSE = "task takes no time (are times written too coarsely?)"
 OVERLAPS = "task overlaps another of its device"
+BACKWARDS = "task does not end after its start"
+UNRELIABLE = "most tasks of its device overlap or end before their start (wrong clock?)"
+LEAST_UNRELIABLE = 3
+"""Tasks of a device that overlap or end before their start, from which all of them are left out."""
+LONG_RUNNING = 10.0
+"""Times the longest finished task of a device, beyond which one without an end may be lost."""
+MOST_NAMED = 5
+NO_WORK = "wait, downlink and uplink leave no time for work"
 AMBIGUOUS = "{} has the day or the month first, and nothing says which"
 HINTS = {
     COARSE: "durations must be seen in the log: write its times with fractions of a second",
     OVERLAPS: "a device is taken to work on one task at a time: if tasks wait at it for their turn, say how "
     "long in a column wait; if it works on several at once, give each of its workers a name",
+    BACKWARDS: "starts and ends may come from different clocks: write both by the clock of one machine, or "
+    "a column duration",
     "start is not a time": "--time-format says how dates are written, such as '%d %b %y %H:%M:%S'",
-    AMBIGUOUS.format("start"): "--time-format '%d/%m/%Y %H:%M:%S' (or '%m/%d/%Y ...') says which",
+    NO_WORK: "start and end must include the times on the links; if they do not, --columns "
+    "downlink=,uplink= reads the log without them",
 }
 """What to do if a log is refused for a reason."""
 
@@ -194,7 +206,7 @@ def read_log(
         place=rows.place,
     )
     if len(bad) > max_bad * total or not log:
-        raise TooManyBadRows(_summary(str(path), found, max_bad), bad)
+        raise TooManyBadRows(_summary(str(path), found, max_bad, {**HINTS, **rows.hints}), bad)
     if not finished:
         raise InvalidFile(f"{path}: no device has finished a task, so no rate is known")
     return found
@@ -212,17 +224,20 @@ def bad_row_lines(log: TaskLog) -> list[str]:
     ]
 
 
-def _summary(path: str, log: TaskLog, max_bad: float) -> str:
+def _summary(path: str, log: TaskLog, max_bad: float, known: Mapping[str, str]) -> str:
     share = len(log.bad) / log.rows
     lines = "".join(f"\n  {line}" for line in bad_row_lines(log))
     hints = "".join(
-        f"\n{HINTS[reason]}"
+        f"\n{known[reason]}"
         for reason, number in log.reasons.items()
-        if reason in HINTS and number > max_bad * log.rows / 2
+        if reason in known and number > max_bad * log.rows / 2
     )
+    if log and share < 0.5:
+        hints += f"\n--max-bad {math.ceil(100.0 * share)}% leaves all of these rows out"
+    notes = "".join(f"\n{note}" for note in log.notes)
     return (
         f"{path}: {len(log.bad):,} of {log.rows:,} rows cannot be used ({share:.1%}; --max-bad allows "
-        f"{max_bad:.1%}):{lines}{hints}"
+        f"{max_bad:.1%}):{lines}{hints}{notes}"
     )
 
 
@@ -243,6 +258,15 @@ class _Checks:
             if (not name.isprintable() and CONTROL.search(name)) or UNDECODED in name
         ]
         self.refuse(strange, "device has control characters or is not UTF-8")
+        alike: dict[str, list[str]] = {}
+        for name in dict.fromkeys(devices):
+            alike.setdefault(name.casefold(), []).append(name)
+        if pairs := [names for names in alike.values() if len(names) > 1]:
+            first, second = pairs[0][:2]
+            self.notes.append(
+                f"{len(pairs):,} names are written in several ways, such as '{first[:60]}' and "
+                f"'{second[:60]}', and count as devices of their own"
+            )
 
     def refuse(self, places: Sequence[int], reason: str) -> None:
         """Leave rows out; the first reason counts."""
@@ -268,6 +292,11 @@ class _Checks:
                 except (ValueError, OverflowError):
                     unreadable.append(i)
         self.refuse(unreadable, f"{name} is not {kind}")
+        if ambiguous:
+            form = clock_format(self.rows.columns[name][ambiguous[0]])
+            self.rows.hints[AMBIGUOUS.format(name)] = (
+                f"--time-format '%d/%m/%Y {form}' or '%m/%d/%Y {form}' says which"
+            )
         self.refuse(ambiguous, AMBIGUOUS.format(name))
         return values
 
@@ -366,6 +395,8 @@ def _by_interval(
     for own in by_device.values():
         _check_overlaps(check, own, begun, last, ended)
         report.advance(len(own))
+    _check_devices(check)
+    _note_long_running(check, begun, last, ended)
     return _collected(check, begun, last, ended, parts, presence, timed=True)
 
 
@@ -395,7 +426,7 @@ def _work(
         unseen = ~ended & (took == 0.0)  # sent at the last moment of the log
         check.good &= ~unseen
         check.refuse(np.flatnonzero(took == 0.0).tolist(), COARSE)
-        check.refuse(np.flatnonzero(took < 0.0).tolist(), "task does not end after its start")
+        check.refuse(np.flatnonzero(took < 0.0).tolist(), BACKWARDS)
         absurd = (took < SMALLEST) | (took > LARGEST)
         span = f"{SMALLEST:g} to {LARGEST:g}"
         check.refuse(np.flatnonzero(absurd).tolist(), f"duration is outside {span}")
@@ -403,7 +434,7 @@ def _work(
         last = np.where(ended, until - np.nan_to_num(parts["uplink"]), np.maximum(until, begun))
         check.refuse(
             np.flatnonzero(ended & ~(last > begun)).tolist(),
-            "wait, downlink and uplink leave no time for work",
+            NO_WORK,
         )
         _check_impossible(check, last - begun, ended)
     return begun, last
@@ -455,6 +486,51 @@ def _check_overlaps(
         else:
             busy_until = float(last[i])
     check.refuse(overlapping, OVERLAPS)
+
+
+def _check_devices(check: _Checks) -> None:
+    """Leave out devices of which most tasks are impossible: the others come from the same clock."""
+    bad = {row.line for row in check.rows.bad if row.reason in (OVERLAPS, BACKWARDS)}
+    places: dict[str, list[int]] = {}
+    for i, device in enumerate(check.rows.columns["device"]):
+        places.setdefault(device, []).append(i)
+    unreliable = []
+    for device, own in places.items():
+        wrong = sum(check.rows.lines[i] in bad for i in own)
+        if device and wrong >= LEAST_UNRELIABLE and wrong > len(own) / 2:
+            unreliable.append(device)
+            check.refuse(own, UNRELIABLE)
+    if unreliable:
+        check.notes.append(
+            f"{len(unreliable):,} devices are left out, since most of their tasks overlap or end before "
+            f"their start: {_some(unreliable)}"
+        )
+
+
+def _note_long_running(check: _Checks, begun: FloatArray, last: FloatArray, ended: Flags) -> None:
+    """Name devices whose running task is old: one that will never end makes its device look slow."""
+    longest: dict[str, float] = {}
+    devices = check.rows.columns["device"]
+    for i in check.places():
+        if ended[i]:
+            longest[devices[i]] = max(longest.get(devices[i], 0.0), float(last[i] - begun[i]))
+    old = [
+        devices[i]
+        for i in check.places()
+        if not ended[i] and last[i] - begun[i] > LONG_RUNNING * longest.get(devices[i], math.inf)
+    ]
+    if old:
+        check.notes.append(
+            f"{len(old):,} tasks without an end have run more than {LONG_RUNNING:g} times as long as any "
+            f"finished one of their device ({_some(old)}), and make it look slow: leave their rows out if "
+            "the device was switched off"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    shown = ", ".join(name[:60] for name in names[:MOST_NAMED])
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _collected(

@@ -11,7 +11,7 @@ import numpy as np
 
 from sojourn._support.csv_table import put_in_order, read_csv
 from sojourn.errors import InvalidFile
-from sojourn.fleet.from_logs.rows import MISSING
+from sojourn.fleet.from_logs.columns import MISSING
 from sojourn.fleet.from_logs.times import TimeReader, seconds_per_unit
 
 

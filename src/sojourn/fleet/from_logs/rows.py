@@ -2,87 +2,36 @@
 
 import csv
 import json
-import re
-import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sojourn._support.csv_table import CONTROL
 from sojourn._support.files import printable, replacing
 from sojourn.errors import InvalidFile, MissingExtra
-from sojourn.fleet.from_logs.encoding import is_parquet, read_log_text
-from sojourn.fleet.from_logs.times import SECONDS, UNITS, TimeReader
-
-MISSING = frozenset(
-    {
-        "",
-        "nan",
-        "na",
-        "n/a",
-        "#n/a",
-        "null",
-        "(null)",
-        "none",
-        "nil",
-        "nat",
-        "undefined",
-        "\\n",
-        "-",
-    }
+from sojourn.fleet.from_logs.columns import (
+    MISSING,
+    SAMPLED,
+    SYNONYMS,
+    column as place_of,
+    column_notes,
+    find_columns,
+    outcome_notes,
+    plain_name,
+    tell_tasks,
 )
-"""Fields, in lower case, that say that nothing is known."""
-SYNONYMS = {
-    "device": (
-        *("device", "device_id", "device_name", "client", "client_id", "client_name", "cid"),
-        *("node", "node_id", "node_name", "worker", "worker_id", "worker_name", "host", "hostname"),
-        *("machine", "machine_id", "agent", "agent_id", "participant", "participant_id"),
-    ),
-    "start": (
-        *(
-            "start",
-            "start_time",
-            "start_at",
-            "started",
-            "started_at",
-            "start_ts",
-            "start_timestamp",
-        ),
-        *("begin", "begin_time", "begun", "began_at", "t_start", "time_start"),
-        *("dispatched_at", "sent_at"),
-    ),
-    "end": (
-        *("end", "end_time", "end_at", "ended", "ended_at", "end_ts", "end_timestamp"),
-        *("finish", "finish_time", "finished", "finished_at", "stop", "stop_time", "stopped_at"),
-        *("completed", "completed_at", "completion_time", "t_end", "time_end", "received_at"),
-    ),
-    "duration": (
-        *("duration", "seconds", "elapsed", "elapsed_time", "took", "runtime", "run_time"),
-        *("wall_time", "service_time", "execution_time", "training_time", "train_time"),
-    ),
-    "running": ("running",),
-    "wait": ("wait", "wait_time"),
-    "downlink": ("downlink", "download", "download_time", "downlink_time"),
-    "uplink": ("uplink", "upload", "upload_time", "uplink_time"),
-    "class": (
-        *("type", "class", "device_type", "device_class", "device_model", "client_type"),
-        *("worker_type", "node_type", "machine_type", "hardware"),
-    ),
-}
-"""What a column of ours may be called in a log."""
-OUTCOMES = ("status", "state", "outcome", "result", "success")
-"""Columns that may say that a task failed."""
-MOST_OUTCOMES = 8
+from sojourn.fleet.from_logs.encoding import is_parquet, read_log_text
+
 DELIMITERS = ("\t", ";", "|", ",")
 LONGEST_TEXT = 200
 """Characters of a bad row that are repeated."""
 LONGEST_FIELD = 20
 """Lines of a field in quotation marks."""
-SAMPLED = 200
-"""Rows from which the meaning of columns is guessed."""
+DEEPEST = 8
+"""Levels of a nested record whose fields are columns."""
+MOST_ABOVE = 30
+"""Lines above the column names."""
 UNDECODED = "\N{REPLACEMENT CHARACTER}"
-_UNIT = re.compile(r"(.*?)[ _]*(?:[ _]([a-zµμ]+)|[\[(]([a-zµμ]+)[\])])")
 
 
 @dataclass(frozen=True)
@@ -110,7 +59,8 @@ class Rows:
     """The columns of a log by our names, with ``""`` where a field is missing.
 
     ``place`` is what ``lines`` count: lines, or the records of a JSON document. ``units`` are the seconds
-    of a unit where the name of a column says it, such as ``duration_ms``.
+    of a unit where the name of a column says it, such as ``duration_ms``; ``hints`` what to do about rows
+    that are refused for a reason.
     """
 
     path: str
@@ -120,6 +70,7 @@ class Rows:
     bad: list[BadRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     units: dict[str, float] = field(default_factory=dict)
+    hints: dict[str, str] = field(default_factory=dict)
     place: str = "line"
     decimal_comma: bool = False
 
@@ -141,6 +92,8 @@ def read_rows(path: Path, columns: Mapping[str, str], only: Only | None = None) 
     notes: list[str] = []
     if is_parquet(path):
         table = _delimited(path, _parquet_as_csv(path), ",")
+        table.place = "record"
+        table.rows = [(k, text, fields) for k, (_, text, fields) in enumerate(table.rows, 1)]
     else:
         text, notes = read_log_text(path)
         suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
@@ -160,6 +113,7 @@ class _Table:
     broken: list[BadRow]
     place: str = "line"
     decimal_comma: bool = False
+    notes: list[str] = field(default_factory=list)
 
 
 def _chosen(
@@ -169,19 +123,22 @@ def _chosen(
     only: Only | None,
     notes: Sequence[str],
 ) -> Rows:
-    places, units = _places(path, table, columns)
+    cells = [fields for _, _, fields in table.rows]
+    places, units = find_columns(
+        path, table.header, cells, columns, decimal_comma=table.decimal_comma
+    )
     rows = Rows(
         str(path),
         {name: [] for name in places},
         bad=list(table.broken),
-        notes=list(notes),
+        notes=[*notes, *table.notes, *column_notes(table.header, places, units)],
         units=units,
         place=table.place,
         decimal_comma=table.decimal_comma,
     )
     wanted, kept = list(places.values()), None
     if only is not None:
-        kept = _column(path, table.header, only.column)
+        kept = place_of(path, table.header, only.column)
     left_out = 0
     for line, text, fields in table.rows:
         if kept is not None and only is not None and fields[kept].strip() not in only.values:
@@ -191,30 +148,13 @@ def _chosen(
     if left_out:
         rows.notes.append(f"{left_out:,} rows are not {only} and were not read")
     elif only is None:
-        rows.notes += _outcomes(table, places)
-    for name, seconds in units.items():
-        given = table.header[places[name]]
-        if seconds != 1.0:
-            rows.notes.append(f"'{given}' is read in {UNITS[seconds][-1]}, as its name says")
+        rows.notes += outcome_notes(table.header, cells, places)
+    for name in ("start", "duration"):
+        if "" in rows.columns.get(name, []) and (
+            option := tell_tasks(table.header, cells, places, name)
+        ):
+            rows.hints[f"{name} is missing"] = f"rows that are no tasks: {option} reads the others"
     return rows
-
-
-def _outcomes(table: _Table, places: Mapping[str, int]) -> list[str]:
-    """A note where tasks seem to have ended in several ways, and all of them count."""
-    for place, name in enumerate(map(_plain_name, table.header)):
-        if name in OUTCOMES and place not in places.values():
-            found = Counter(fields[place].strip() for _, _, fields in table.rows)
-            if 1 < len(found) <= MOST_OUTCOMES:
-                total = sum(found.values())
-                shares = ", ".join(
-                    f"{value or '(empty)'} {n / total:.1%}" for value, n in found.most_common()
-                )
-                most = found.most_common(1)[0][0]
-                return [
-                    f"the column '{table.header[place]}' has several values ({printable(shares)}), and all "
-                    f"rows count as tasks: --only {table.header[place]}={printable(most)} reads those alone"
-                ]
-    return []
 
 
 def _delimited(path: Path, text: str, delimiter: str | None) -> _Table:
@@ -229,14 +169,18 @@ def _delimited(path: Path, text: str, delimiter: str | None) -> _Table:
         comments += 1
     if not numbered[comments:]:
         raise InvalidFile(f"{path}: empty. The first line must name the columns")
-    first = numbered[comments][1]
-    delimiter = delimiter or max(DELIMITERS, key=first.count)
-    header, at = [name.strip() for name in _fields(first, delimiter)], comments + 1
-    if comments:  # column names may be a comment, too
+    lines = [line for _, line in numbered[comments : comments + SAMPLED]]
+    above, delimiter = _above(lines, delimiter)
+    at = comments + above
+    header = [name.strip() for name in _fields(numbered[at][1], delimiter)]
+    at += 1
+    if comments and not above:  # column names may be a comment, too
         last = [name.strip() for name in _fields(numbered[comments - 1][1].lstrip("# "), delimiter)]
-        if len(last) == len(header) and set(map(_plain_name, last)) & set(SYNONYMS["device"]):
+        if len(last) == len(header) and set(map(plain_name, last)) & set(SYNONYMS["device"]):
             header, at = last, comments
     table = _Table(header, [], [], decimal_comma=delimiter != ",")
+    if above:
+        table.notes.append(f"the column names stand in line {numbered[at - 1][0]}")
     while at < len(numbered):
         number, line = numbered[at]
         fields, used = _fields(line, delimiter), 1
@@ -251,6 +195,29 @@ def _delimited(path: Path, text: str, delimiter: str | None) -> _Table:
             table.rows.append((number, line, fields))
         at += used
     return table
+
+
+def _above(lines: Sequence[str], delimiter: str | None) -> tuple[int, str]:
+    """How many lines stand above the column names, such as the title of a report, and the delimiter.
+
+    The first line names the columns, unless it has another number of fields than most lines: then the
+    first one does that has as many, if none of its fields is empty or has a digit in its first place.
+    """
+    first = delimiter or max(DELIMITERS, key=lines[0].count)
+    usual = delimiter or max(DELIMITERS, key=lambda one: sum(one in line for line in lines))
+    for chosen in dict.fromkeys((first, usual)):
+        numbers = [len(_fields(line, chosen)) for line in lines]
+        number, times = Counter(numbers).most_common(1)[0]
+        if numbers[0] == number > 1:
+            return 0, chosen
+        if number > 2 and times > len(lines) / 2:
+            for above in range(1, min(MOST_ABOVE, len(lines))):
+                names = [name.strip() for name in _fields(lines[above], chosen)]
+                if len(names) == number:
+                    if all(name and not name[0].isdigit() for name in names):
+                        return above, chosen
+                    break
+    return 0, first
 
 
 def _over_lines(lines: Sequence[str], delimiter: str, number: int) -> tuple[list[str], int]:
@@ -296,8 +263,9 @@ def _json(path: Path, text: str) -> _Table:
     header: dict[str, None] = {}
     for number, line, record in entries:
         if isinstance(record, dict):
-            records.append((number, line or json.dumps(record, ensure_ascii=False), record))
-            header.update(dict.fromkeys(record))
+            flat = dict(_flat(record))
+            records.append((number, line or json.dumps(record, ensure_ascii=False), flat))
+            header.update(dict.fromkeys(flat))
         else:
             broken.append(BadRow(number, why, line or json.dumps(record)[:LONGEST_TEXT]))
     if not records:
@@ -308,6 +276,17 @@ def _json(path: Path, text: str) -> _Table:
         for number, line, record in records
     ]
     return _Table(names, rows, broken, place)
+
+
+def _flat(
+    record: Mapping[str, object], above: str = "", depth: int = 1
+) -> Iterator[tuple[str, object]]:
+    """The fields of a record; those of records in it have names with dots."""
+    for name, value in record.items():
+        if isinstance(value, dict) and depth < DEEPEST:
+            yield from _flat(value, f"{above}{name}.", depth + 1)
+        else:
+            yield f"{above}{name}", value
 
 
 def _object(line: str) -> object:
@@ -336,9 +315,13 @@ def _plain(value: object) -> str:
 
 def _parquet_as_csv(path: Path) -> str:
     try:
-        import pandas
+        from pyarrow import parquet, types
 
-        frame = pandas.read_parquet(path)
+        table = parquet.read_table(path)
+        for _ in range(DEEPEST):
+            if any(types.is_struct(column.type) for column in table.schema):
+                table = table.flatten()
+        frame = table.to_pandas()
     except ImportError as error:
         missing = "pandas" if "pandas" in (error.name or "") else "pyarrow"
         raise MissingExtra(
@@ -347,115 +330,6 @@ def _parquet_as_csv(path: Path) -> str:
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: cannot be read as Parquet ({error})") from error
     return str(frame.to_csv(index=False, date_format="%Y-%m-%dT%H:%M:%S.%f%z"))
-
-
-def _plain_name(name: str) -> str:
-    """``startTime``, ``Start Time`` and ``start-time`` as ``start_time``."""
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return "_".join(re.sub(r"[-_.]", " ", apart.lower()).split())
-
-
-def _without_unit(plain: str) -> tuple[str, float | None]:
-    """A name without the unit at its end, and the seconds of that."""
-    found = _UNIT.fullmatch(plain)
-    unit = SECONDS.get(found[2] or found[3]) if found else None
-    return (plain, None) if found is None or unit is None else (found[1], unit)
-
-
-def _column(path: Path, header: Sequence[str], name: str) -> int:
-    if name not in header:
-        raise InvalidFile(f"{path}: there is no column '{name}'; there are {_named(header)}")
-    return header.index(name)
-
-
-def _places(
-    path: Path, table: _Table, columns: Mapping[str, str]
-) -> tuple[dict[str, int], dict[str, float]]:
-    """Which column of the log is which of ours, and the units that their names say."""
-    header = table.header
-    twice = [name for name, number in Counter(header).items() if number > 1 and name]
-    if twice:
-        raise InvalidFile(f"{path}: the column '{twice[0][:40]}' stands twice in the first line")
-    plain = [_plain_name(name) for name in header]
-    bare = [_without_unit(name) for name in plain]
-    places: dict[str, int] = {}
-    for ours, names in SYNONYMS.items():
-        if ours in columns:
-            places[ours] = _column(path, header, columns[ours])
-            continue
-        for known in names:
-            if known in plain:
-                places[ours] = plain.index(known)
-            elif known in (name for name, _ in bare) and ours not in ("device", "class", "running"):
-                places[ours] = [name for name, _ in bare].index(known)
-            if ours in places:
-                break
-    timed = {"start", "end"} <= set(places)
-    if "device" not in places or not (timed or "duration" in places):
-        raise InvalidFile(
-            f"{path}: there must be a row per task, and the first line must name a column device and "
-            f"either start and end or duration; it names {_named(header)}. Say which is which, such as "
-            f"--columns {_suggested(table, places)}"
-        )
-    for unused in ["duration", "running"] if timed else ["start", "end"]:
-        places.pop(unused, None)
-    units = {
-        ours: unit
-        for ours, place in places.items()
-        if ours not in ("device", "class", "running") and (unit := bare[place][1]) is not None
-    }
-    return places, units
-
-
-def _suggested(table: _Table, known: Mapping[str, int]) -> str:
-    """Which column may be which, by what stands in the first rows."""
-    sample = [fields for _, _, fields in table.rows[:SAMPLED]]
-    reader = TimeReader(decimal_comma=table.decimal_comma)
-    timed, named = [], []
-    for place in range(len(table.header)):
-        values = [
-            fields[place].strip()
-            for fields in sample
-            if fields[place].strip().lower() not in MISSING
-        ]
-        if values and place not in known.values():
-            reader.learn(values)
-            if all(_is_time(reader, value) for value in values):
-                timed.append(place)
-            elif not any(map(_is_number, values)) and len(set(values)) > 1:
-                named.append(place)
-    guess = {
-        name: table.header[place]
-        for name, place in known.items()
-        if name in ("device", "start", "end")
-    }
-    for ours, found in (("device", named), ("start", timed), ("end", timed)):
-        if ours not in guess and found:
-            guess[ours] = table.header[found.pop(0)]
-    if set(guess) != {"device", "start", "end"} or any("," in name for name in guess.values()):
-        return "device=cid,start=t0,end=t1"
-    return shlex.quote(",".join(f"{ours}={guess[ours]}" for ours in ("device", "start", "end")))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_time(reader: TimeReader, text: str) -> bool:
-    """Whether a field is a date, or a number as large as an epoch time."""
-    try:
-        return reader.parse(text) >= 1e8
-    except (ValueError, OverflowError):
-        return False
-
-
-def _named(header: Sequence[str]) -> str:
-    shown = ", ".join(CONTROL.sub("?", name)[:40] for name in header[:20])
-    return f"{shown} and {len(header) - 20} more" if len(header) > 20 else shown
 
 
 def write_bad_rows(bad: Sequence[BadRow], path: Path) -> None:

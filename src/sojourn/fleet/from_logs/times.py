@@ -151,6 +151,18 @@ def _with_clock(day: datetime, text: str) -> datetime:
     return moment.replace(tzinfo=datetime.strptime(f"{zone:0<5}".replace(":", ""), "%z").tzinfo)
 
 
+def clock_format(given: str) -> str:
+    """How the time of day behind a date is written, as for ``strptime``.
+
+    >>> clock_format("06/10/2024 06:13:20 AM"), clock_format("6/10/2024 18:13")
+    ('%I:%M:%S %p', '%H:%M')
+    """
+    found = re.search(r"\d:\d\d(:\d\d)?([.,]\d+)?( ?[AaPp][Mm])?", given)
+    seconds, fraction, half = found.groups(default="") if found else ("", "", "")
+    clock = f"%{'I' if half else 'H'}:%M{':%S' if seconds else ''}"
+    return f"{clock}{f'{fraction[0]}%f' if fraction else ''}{' ' * (half[:1] == ' ')}{'%p' if half else ''}"
+
+
 def time_zone(name: str) -> tzinfo:
     """The zone of a name such as ``Europe/Paris``."""
     from zoneinfo import ZoneInfo
