@@ -18,6 +18,7 @@ from sojourn.types import FloatArray
 
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 MOST_COLUMNS = 1000
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 Row = tuple[str, dict[str, str]]
 """The file and line of a row, in words, and its fields by column."""
 
@@ -59,11 +60,12 @@ def read_csv(
     *,
     required: Sequence[str] = (),
     may_add: Callable[[str, Sequence[str]], bool] | None = None,
+    advice: str = "",
 ) -> CsvTable:
     """The table in a CSV file whose first line names columns among ``known``.
 
     Lines without any field are left out. A column that is not ``known`` is refused unless
-    ``may_add(column, header)``.
+    ``may_add(column, header)``. ``advice`` is a sentence about the ``required`` columns.
     """
     try:
         parsed = csv.reader(io.StringIO(read_text(path), newline=""))
@@ -74,7 +76,7 @@ def read_csv(
         first = ", ".join(required or known[:1])
         raise InvalidFile(f"{path}: empty. The first line must name the columns: {first}")
     header = [field.strip() for field in rows[0][1]]
-    _check_header(header, str(path), known, required, may_add)
+    _check_header(header, str(path), known, required, may_add, advice)
     columns: dict[str, list[str]] = {name: [] for name in header}
     lines = []
     for number, row in rows[1:]:
@@ -95,7 +97,14 @@ def _check_header(
     known: Sequence[str],
     required: Sequence[str],
     may_add: Callable[[str, Sequence[str]], bool] | None,
+    advice: str,
 ) -> None:
+    for mark, name in SEPARATORS.items():
+        if len(header) == 1 and mark in header[0]:
+            raise InvalidFile(
+                f"{path}: its fields are separated by {name}: write commas between them, and points in "
+                "numbers"
+            )
     check_text(header, f"{path}, line 1")
     if len(header) > MOST_COLUMNS:
         raise InvalidFile(f"{path}: {len(header)} columns, where at most {MOST_COLUMNS} are read")
@@ -112,7 +121,8 @@ def _check_header(
         if column not in header:
             near = difflib.get_close_matches(column, header, n=1, cutoff=0.4)
             hint = f": is it '{near[0]}'?" if near else ""
-            raise InvalidFile(f"{path}: there is no column {column} in the first line{hint}")
+            end = f"{'' if hint else '.'} {advice}" if advice else ""
+            raise InvalidFile(f"{path}: there is no column {column} in the first line{hint}{end}")
 
 
 def check_text(row: Sequence[str], where: str) -> None:

@@ -182,14 +182,16 @@ def positive_vector(name: str, values: ArrayLike, advice: str = "") -> FloatArra
 def is_misspelt(column: str, header: Sequence[str], known: Sequence[str]) -> bool:
     """Whether a column that means nothing here was meant to be a ``known`` one that is missing.
 
-    It is spelt much like it, or has it for a part, such as ``downlink_s``. A name may be that of
-    anything.
+    It is spelt much like it, has two of its letters exchanged or one behind the first replaced, or has it
+    for a part, such as ``downlink_s``. A name may be that of anything.
 
     >>> known = ["service_rate", "count", "weight"]
     >>> is_misspelt("counts", ["counts"], known), is_misspelt("Service Rate", ["Service Rate"], known)
     (True, True)
     >>> is_misspelt("country", ["country"], known), is_misspelt("lat", ["lat"], known)
     (False, False)
+    >>> is_misspelt("cuont", ["cuont"], known), is_misspelt("height", ["height"], known)
+    (True, False)
     >>> is_misspelt("uplink_rate", ["uplink_rate"], ["uplink", "name"])
     True
     >>> is_misspelt("site_name", ["site_name"], ["uplink", "name"])
@@ -197,6 +199,19 @@ def is_misspelt(column: str, header: Sequence[str], known: Sequence[str]) -> boo
     """
     plain = "_".join(column.lower().replace("-", " ").split())
     missing = [name for name in known if name not in header]
-    if any(SequenceMatcher(None, plain, name).ratio() >= SIMILAR for name in missing):
+    if any(
+        SequenceMatcher(None, plain, name).ratio() >= SIMILAR or _has_slip(plain, name)
+        for name in missing
+    ):
         return True
     return any(f"_{name}_" in f"_{plain}_" for name in missing if name != "name")
+
+
+def _has_slip(given: str, name: str) -> bool:
+    """Whether a word of five letters or more has two letters exchanged, or one behind the first replaced."""
+    if len(given) != len(name) or len(name) < 5 or given[0] != name[0]:
+        return False
+    differing = [k for k, (a, b) in enumerate(zip(given, name, strict=True)) if a != b]
+    return len(differing) == 1 or (
+        len(differing) == 2 and sorted(given) == sorted(name) and differing[1] - differing[0] == 1
+    )

@@ -253,6 +253,8 @@ class Fleet:
             path,
             COLUMNS,
             required=["service_rate"],
+            advice="It is the number of tasks that one such client finishes per time unit; `sojourn fleet "
+            "estimate` finds it from a log of tasks.",
             may_add=lambda column, header: not is_misspelt(column, header, COLUMNS),
         )
         if not len(table):
@@ -276,6 +278,8 @@ class Fleet:
                 f"{table.where(error.entry)}: {column or error.column} {error.rule}; "
                 f"it is {error.value:g}"
             ) from error
+        except InvalidFile:
+            raise
         except InvalidInput as error:
             raise InvalidFile(f"{path}: {error}") from error
 
