@@ -90,7 +90,7 @@ def test_from_a_log_to_the_recommended_strategy(tmp_path):
     text = (DOCS / "from-log-to-answer.md").read_text(encoding="utf-8")
     lines = re.findall(r"^(?:\$ |    )(sojourn .*)$", text, re.MULTILINE)
     assert [line.split()[1] for line in lines] == [
-        *("new", "fleet", "plan", "tune", "report", "simulate")
+        *("new", "fleet", "plan", "tune", "report", "simulate", "deploy", "deploy")
     ]
     script = "\n".join(lines).replace(" --open", "")
     done = shell(tmp_path, script)
@@ -100,6 +100,7 @@ def test_from_a_log_to_the_recommended_strategy(tmp_path):
     assert "learning_rate" in strategy or "learning-rate" in strategy
     assert "desktop" in strategy, "it is for the fleet of the log"
     assert list((tmp_path / "tuned").glob("*.html"))
+    assert (tmp_path / "my-app-run" / "weights.safetensors").is_file()
 
 
 @pytest.mark.slow
@@ -143,6 +144,17 @@ def test_from_the_log_that_ships_to_a_plan(commands, tmp_path):
         ),
         ("value = undefined\n", "problem.py, line 1, in <module>: NameError"),
         ("import not_installed_anywhere\n", "not_installed_anywhere"),
+        ("def problem(clients, seed:\n", "problem.py, line 1: '(' was never closed"),
+        (
+            "import torch\n\n\ndef problem(clients, seed):\n    return torch.argsrot(1)\n",
+            "your code, problem.py, line 5, in problem: AttributeError: module 'torch'",
+        ),
+        (
+            "def problem(clients, seed):\n    return open('data/x.csv')\n",
+            "line 2, in problem: FileNotFoundError: [Errno 2] No such file or directory: 'data/x.csv'. It is "
+            "looked for in the working folder, ",
+        ),
+        ("def get_problem(clients, seed):\n    pass\n", "in problem.py; there are get_problem"),
     ],
 )
 def test_errors_in_ones_own_code_show_its_frames_alone(commands, tmp_path, code, sentence):
@@ -153,6 +165,7 @@ def test_errors_in_ones_own_code_show_its_frames_alone(commands, tmp_path, code,
     assert sentence in failed.error
     assert "Traceback" not in failed.error
     assert "sojourn/training" not in failed.error
+    assert "site-packages" not in failed.error
 
 
 def test_where_a_key_belongs_is_said(commands, tmp_path):

@@ -240,3 +240,23 @@ def test_a_parameter_that_is_not_used_has_no_gradient():
     gradient = problem.gradient(problem.initial_weights(), 0, 0, 1)
     assert problem.dimension == 23
     assert (gradient == 0).sum() == 2
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_samples_that_no_learning_rate_helps_are_refused(value):
+    x, y = torch.ones(6, 4), torch.zeros(6, dtype=torch.long)
+    wrong = x.clone()
+    wrong[2, 1] = value
+    model = nn.Linear(4, 2)
+    with pytest.raises(InvalidInput, match=r"client 1 has values in x.* the first in sample 2"):
+        Problem(model, [(x, y), (wrong, y)], (x, y), batch_size=2)
+
+    class Imputing(nn.Linear):
+        def forward(self, x):
+            return super().forward(torch.nan_to_num(x, posinf=0.0))
+
+    Problem(Imputing(4, 2), [(x, y), (wrong, y)], (x, y), batch_size=2)
+    with pytest.raises(InvalidInput, match="client 0 is inf before the first step"):
+        Problem(
+            model, [(x, y)], (x, y), batch_size=2, loss=lambda a, b: (a.sum() - a.sum() + 1.0) / 0.0
+        )

@@ -105,7 +105,11 @@ def load_extension(name: str, what: str, folder: Path | None = None) -> Any:
     module_name, _, attribute = name.partition(":")
     try:
         module = import_beside(module_name, folder)
-    except (ImportError, SyntaxError) as error:
+    except SyntaxError as error:
+        raise InvalidInput(
+            f"{what} '{name}': {Path(error.filename or module_name).name}, line {error.lineno}: {error.msg}"
+        ) from error
+    except ImportError as error:
         place = Path.cwd() if folder is None else folder.resolve()
         raise InvalidInput(
             f"{what} '{name}': the module '{module_name}' cannot be imported ({error}). It must "
@@ -114,7 +118,17 @@ def load_extension(name: str, what: str, folder: Path | None = None) -> Any:
     try:
         return getattr(module, attribute)
     except AttributeError:
-        raise InvalidInput(f"{what} '{name}': there is no '{attribute}' in it") from None
+        offered = [name for name, value in vars(module).items() if _is_own(value, module_name)]
+        there = f"; there are {', '.join(offered[:10])}" if offered else ""
+        raise InvalidInput(
+            f"{what} '{name}': there is no '{attribute}' in {module_name}.py{there}"
+        ) from None
+
+
+def _is_own(value: object, module: str) -> bool:
+    """Whether a module defines a function or class itself, for others to use."""
+    own = getattr(value, "__module__", None) == module and callable(value)
+    return own and not str(getattr(value, "__name__", "_")).startswith("_")
 
 
 def split_parameter(kind: str, text: str, offered: Iterable[str]) -> tuple[str, str | None]:

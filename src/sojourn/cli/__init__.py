@@ -172,6 +172,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
+        _blame_users_code(error)
         _refuse(SojournError(_in_words(error)))
     except MemoryError as error:
         _refuse(SojournError(f"this takes more memory than there is: {error or 'ask for less'}"))
@@ -201,23 +202,31 @@ def _process_started() -> float:
 
 def _blame_users_code(error: Exception) -> None:
     """Where the user's own code raised: print its frames and one sentence, and end."""
-    ours = [Path(place).resolve() for place in (__file__, sys.prefix, sys.base_prefix)]
-    ours[0] = ours[0].parents[1]
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_file()
-        and not any(Path(frame.filename).resolve().is_relative_to(place) for place in ours)
+        if Path(frame.filename).is_file() and not _is_library(Path(frame.filename).resolve())
     ]
     if not frames:
         return
     last = frames[-1]
     typer.echo(printable("".join(traceback.format_list(frames))), err=True, nl=False)
+    hint = ""
+    if isinstance(error, FileNotFoundError) and not Path(str(error.filename)).is_absolute():
+        hint = f". It is looked for in the working folder, {Path.cwd()}"
     _refuse(
         SojournError(
             f"your code, {Path(last.filename).name}, line {last.lineno}, in {last.name}: "
-            f"{type(error).__name__}: {error}"
+            f"{type(error).__name__}: {error}{hint}"
         )
+    )
+
+
+def _is_library(file: Path) -> bool:
+    """Whether a file belongs to Sojourn, to Python or to an installed package."""
+    places = (Path(__file__).parents[1], sys.prefix, sys.base_prefix)
+    return bool({"site-packages", "dist-packages"} & set(file.parts)) or any(
+        file.is_relative_to(Path(place).resolve()) for place in places
     )
 
 

@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from sojourn._support.numbers import number
 from sojourn.errors import InvalidInput
 from sojourn.strategy import Strategy
 from sojourn.training.experiment.build import VALIDATION, build_problem, held_out_counts
@@ -72,14 +73,20 @@ def _is_light(problem: Problem, seed: int) -> bool:
     return min(seconds) < LIGHT_TASK
 
 
+SOME_TASKS = 1_000
+"""Tasks from which on something may have been learnt."""
+
+
 def _check_time(experiment: Experiment, strategy: Strategy, seed: int) -> None:
     if experiment.time is None:
         return
     first = float(schedule_of(experiment, strategy, seed, rounds=1).time[0])
     if first > experiment.time:
+        enough = SOME_TASKS / strategy.network.fleet.total_rate
         raise InvalidInput(
             f"no task completes within time {experiment.time:g} under '{strategy.name}': with seed "
-            f"{seed} the first takes {first:.3g}. Give a longer 'time'."
+            f"{seed} the first takes {first:.3g}. Give a longer 'time': busy clients of this fleet "
+            f"finish {SOME_TASKS:,} tasks in {number(enough)}."
         )
 
 

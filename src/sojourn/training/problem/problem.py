@@ -569,7 +569,26 @@ class Problem:
                     f"shape {tuple(loss.shape)} and is {loss.dtype}"
                 )
             after = _generator_states(self.device)
+            self._check_finite(loss)
             return not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+    def _check_finite(self, first: Tensor) -> None:
+        """Refuse a loss that is not finite before the first step: no learning rate would help."""
+        if isinstance(self._data, TensorSamples):
+            for client, (x, y) in enumerate(self._data.sets):
+                if x.is_floating_point() and not torch.isfinite(x.sum()):
+                    wrong = ~torch.isfinite(x.reshape(len(x), -1)).all(1)
+                    # A model may know what to do with missing values.
+                    if wrong.any() and not torch.isfinite(self._loss(x[wrong], y[wrong])).all():
+                        raise InvalidInput(
+                            f"{_train_set(client)} has values in x that are not finite (nan or inf), "
+                            f"the first in sample {int(wrong.nonzero()[0])}: the loss is not finite either"
+                        )
+        if not torch.isfinite(first).all():
+            raise InvalidInput(
+                f"the loss of a batch of client 0 is {first.item():g} before the first step: look for "
+                "missing values in its samples, and for logarithms or divisions by 0 in the loss"
+            )
 
     def _probe_accuracy(self) -> Count | None:
         """How right answers are counted; also that the test set can be evaluated."""
