@@ -30,6 +30,36 @@ def test_init_writes_an_app_that_can_be_read(run: Run, tmp_path: Path) -> None:
         assert (tmp_path / "my-app" / name).exists()
 
 
+def test_init_takes_a_strategy_and_a_problem(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "fleet.csv").write_text("name,service_rate,count\nslow,1,4\nfast,5,2\n")
+    run("plan", "fleet.csv", "--out", "plan.toml")
+    run("new", "mine")
+    done = run(
+        *("deploy", "init", "app", "--strategy", "plan.toml", "--problem", "mine/problem.py"),
+    )
+    assert done.code == 0, done.error
+    assert "sojourn deploy local app --clients 3" in done.error
+    assert (tmp_path / "app/federated/plan.toml").read_text() == (
+        tmp_path / "plan.toml"
+    ).read_text()
+    task = (tmp_path / "app/federated/task.py").read_text()
+    assert task == (tmp_path / "mine/problem.py").read_text()
+    table = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    config = table["tool"]["flwr"]["app"]["config"]
+    assert (config["clients"], config["strategy"]) == (6, "plan.toml")
+    missing = run("deploy", "local", "app", "--clients", "2", "--in-process")
+    assert "the plan gives no learning rate" in missing.error
+    (tmp_path / "model.py").write_text("def get_problem():\n    pass\n")
+    for wrong, words in (
+        (("--strategy", "nowhere.toml"), "nowhere.toml: cannot be read"),
+        (("--problem", "model.py"), "no function 'problem' in it; there are get_problem"),
+        (("--strategy", "fleet.csv"), "fleet.csv"),
+    ):
+        refused = run("deploy", "init", "other", *wrong)
+        assert (refused.code, words in refused.error) == (2, True), refused.error
+        assert not (tmp_path / "other").exists()
+
+
 def test_the_template_says_every_setting_and_its_default(tmp_path: Path) -> None:
     from dataclasses import fields
 
@@ -78,7 +108,7 @@ def test_the_template_takes_a_plan_as_it_is(tmp_path: Path) -> None:
     sj.plan(sj.Fleet([0.1, 0.5, 1.0]), sj.NoiseRate()).write(
         task_folder(tmp_path / "app") / "plan.toml"
     )
-    with pytest.raises(sj.InvalidFile, match="the plan gives none"):
+    with pytest.raises(sj.InvalidFile, match="the plan gives no learning rate"):
         read_settings(app_config(tmp_path / "app"), task_folder(tmp_path / "app"))
 
 

@@ -39,17 +39,36 @@ app.add_typer(deploy, name="deploy")
 @deploy.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    strategy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="strategy.toml of `sojourn tune`, or a plan: copied into the app, which runs it.",
+        ),
+    ] = None,
+    problem: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A Python file with the function problem(clients, seed), such as an experiment's: "
+            "copied into the app as task.py.",
+        ),
+    ] = None,
 ) -> None:
     """Write a small Flower app to edit: the model and the data, and how to train.
 
-    Example: sojourn deploy init my-app
+    Example: sojourn deploy init my-app --strategy tuned/strategy.toml --problem problem.py
     """
     from sojourn.deployment.app import write_app
 
-    for path in write_app(folder):
+    for path in write_app(folder, strategy, problem):
         typer.echo(f"wrote {path}")
-    typer.echo(f"Edit {folder / 'federated' / 'task.py'}: the model, the data, how to train.")
-    say_next("deploy", "local", folder)
+    task = folder / "federated" / "task.py"
+    if problem is None:
+        typer.echo(f"Edit {task}: the model, the data, how to train.")
+    else:
+        typer.echo(f"In {task} every client makes the samples of all: see README.md for its own.")
+    say_next("deploy", "local", folder, *(["--clients", "3"] if strategy is not None else []))
 
 
 @deploy.command()

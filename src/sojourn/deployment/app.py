@@ -1,6 +1,9 @@
 """An app: the folder that a user edits, and that Flower runs."""
 
+import ast
 import importlib
+import json
+import re
 import sys
 from collections.abc import Mapping
 from importlib import resources
@@ -31,20 +34,62 @@ FILES = {
 }
 
 
-def write_app(folder: Path) -> list[Path]:
-    """Write the app into a new or empty folder; the files written."""
+def write_app(
+    folder: Path, strategy: Path | None = None, problem: Path | None = None
+) -> list[Path]:
+    """Write the app into a new or empty folder; the files written.
+
+    The app runs ``strategy``, a file of `sojourn tune` or `sojourn plan`, and learns what the function
+    ``problem`` of the file ``problem`` returns; both files are copied.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"'{folder}' exists and is not empty. Name another folder.")
     source = resources.files("sojourn.deployment") / "template"
+    texts = {
+        name: (source / f"{template}.template")
+        .read_text(encoding="utf-8")
+        .replace("@VERSION@", __version__)
+        for name, template in FILES.items()
+    }
+    if problem is not None:
+        texts[f"{PACKAGE}/task.py"] = _task_text(problem)
+    if strategy is not None:
+        texts["pyproject.toml"] = _running(texts["pyproject.toml"], strategy)
+        texts[f"{PACKAGE}/{strategy.name}"] = read_text(strategy)
     written = []
-    for name, template in FILES.items():
+    for name, text in texts.items():
         target = folder / name
         with replacing(target) as temporary:
-            text = (source / f"{template}.template").read_text(encoding="utf-8")
-            temporary.write_text(text.replace("@VERSION@", __version__), encoding="utf-8")
+            temporary.write_text(text, encoding="utf-8")
         written.append(target)
     (folder / PACKAGE / "__init__.py").touch()
     return written
+
+
+def _task_text(path: Path) -> str:
+    """The text of a Python file that has a function ``problem``; nothing in it is run."""
+    text = read_text(path, encoding="utf-8")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise InvalidFile(f"{path}: cannot be read as Python ({error})") from error
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if "problem" not in functions:
+        there = f"; there are {', '.join(functions[:10])}" if functions else ""
+        raise InvalidFile(f"{path}: there is no function 'problem' in it{there}")
+    return text
+
+
+def _running(settings: str, strategy: Path) -> str:
+    """The text of ``pyproject.toml`` with a strategy and its number of clients."""
+    from sojourn.strategy import read_strategy_file
+
+    clients = read_strategy_file(strategy).fleet.size
+    for key, value in (("clients", str(clients)), ("strategy", json.dumps(strategy.name))):
+        settings = re.sub(
+            rf"^{key} = \S+", f"{key} = {value}", settings, count=1, flags=re.MULTILINE
+        )
+    return settings
 
 
 def app_config(app: Path) -> dict[str, object]:

@@ -185,7 +185,8 @@ def read_settings(config: Mapping[str, object], folder: Path) -> Settings:
     rates = strategy.learning_rates
     if file and not rates:
         raise InvalidFile(
-            f"{WHERE}: 'learning-rate' must be positive; it is 0 (the plan gives none)"
+            f"{WHERE}: the plan gives no learning rate: write 'learning-rate', such as 0.1, or use the "
+            "strategy.toml of `sojourn tune`, which has one"
         )
     routing = strategy.origin.routing
     return Settings(

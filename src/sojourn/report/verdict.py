@@ -403,9 +403,10 @@ class _Story:
         if self.folder is None:
             return ""
         if self.real:
-            return shlex.join(["sojourn", "fleet", "estimate", str(self.folder)])
+            return shlex.join(["sojourn", "fleet", "estimate", "--from-run", str(self.folder)])
         if self.tuned and not self.missed and self.learnt:
-            return "sojourn deploy init my-app"
+            strategy = str(self.folder / "strategy.toml")
+            return shlex.join(["sojourn", "deploy", "init", "my-app", "--strategy", strategy])
         words = ["sojourn", "tune", str(self.folder / "experiment.toml")]
         if not self.diverged and (self.missed or not self.learnt):
             words += ["--time", f"{2.0 * float(self.pick_runs[0].time[-1]):.3g}"]
