@@ -1,5 +1,6 @@
 """Pilots: what they say is what a replay gives, and none outlives its server."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -100,10 +101,14 @@ def test_what_cannot_be_trained_is_said() -> None:
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """``sojourn explore`` as a person starts it, and the address that it prints."""
+    """``sojourn explore`` as a person starts it, and the address that it prints.
+
+    Its output goes into a pipe, which Python buffers: the address must be there while it serves.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "sojourn", "explore", "--no-open"],
+        [sys.executable, "-m", "sojourn", "explore", "--no-open"],
         cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
