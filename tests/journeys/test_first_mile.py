@@ -177,6 +177,25 @@ def test_where_a_key_belongs_is_said(commands, tmp_path):
     assert "'server' belongs inside 'rule'" in failed.error
 
 
+@pytest.mark.parametrize(
+    "before, after, sentence",
+    [
+        ("problem:problem", "problem.py:problem", "named without .py: write problem:problem"),
+        ("targets = [0.8]", "targets = [80]", "such as 0.8 for 80 %; 80 is not"),
+        ("time = 120", "time = 0.001", "finish 1,000 tasks in 265"),
+    ],
+)
+def test_a_mistake_in_an_experiment_says_what_to_write(commands, tmp_path, before, after, sentence):
+    commands.run(tmp_path, "new", "mine")
+    path = tmp_path / "mine" / "experiment.toml"
+    path.write_text(path.read_text().replace(before, after))
+    failed = commands.run(tmp_path, "train", "mine/experiment.toml")
+    assert failed.code == 2
+    assert sentence in failed.error
+    folder = commands.run(tmp_path, "train", "mine")
+    assert "mine is a folder, not an experiment's file: give mine/experiment.toml" in folder.error
+
+
 @pytest.mark.parametrize("command", ["train", "tune", "calibrate"])
 def test_cheap_mistakes_are_said_before_torch_is_imported(tmp_path, command):
     (tmp_path / "bad.toml").write_text('fleet = "none.csv"\n')

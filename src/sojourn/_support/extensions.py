@@ -103,6 +103,9 @@ def load_extension(name: str, what: str, folder: Path | None = None) -> Any:
     if not is_extension(name):
         raise InvalidInput(f"{what} '{name}': write it as module:name, such as mine:{what}")
     module_name, _, attribute = name.partition(":")
+    if module_name.endswith(".py"):
+        meant = f"{module_name.removesuffix('.py')}:{attribute}"
+        raise InvalidInput(f"{what} '{name}': a module is named without .py: write {meant}")
     try:
         module = import_beside(module_name, folder)
     except SyntaxError as error:

@@ -72,6 +72,10 @@ def check_experiment_file(path: Path) -> None:
     from sojourn.dispatch import POLICIES
     from sojourn.rules import RULES
 
+    if path.is_dir():
+        inside = path / "experiment.toml"
+        hint = f": give {inside}" if inside.is_file() else ""
+        raise InvalidFile(f"{path} is a folder, not an experiment's file{hint}")
     table = Configuration.read(path)
     fleet = table.values.get("fleet")
     if isinstance(fleet, str):

@@ -41,6 +41,7 @@ def preflight(experiment: Experiment) -> Preflight:
     seed = experiment.seeds[0]
     with ONE_AT_A_TIME, using_threads(experiment.threads):
         problem = build_problem(experiment, seed)
+        _check_targets(experiment, problem)
         digest, light, layout = None, False, experiment.channels_last
         if experiment.problem is not None:
             # The layout in memory is no part of what a problem is.
@@ -71,6 +72,17 @@ def _is_light(problem: Problem, seed: int) -> bool:
             problem.loss_and_array(weights, 0, number, seed)
             seconds.append(time.thread_time() - begin)
     return min(seconds) < LIGHT_TASK
+
+
+def _check_targets(experiment: Experiment, problem: Problem) -> None:
+    """Refuse targets that nothing can reach, now that the problem's measure is known."""
+    given = {"targets": experiment.targets or (), "stop-at": (experiment.stop_at,)}
+    for key, targets in given.items():
+        for target in targets:
+            if problem.measure.percent and target is not None and not 0.0 < target <= 1.0:
+                raise InvalidInput(
+                    f"'{key}' are accuracies above 0 and up to 1, such as 0.8 for 80 %; {target:g} is not"
+                )
 
 
 SOME_TASKS = 1_000
