@@ -211,6 +211,27 @@ def test_fields_of_nested_records_are_columns(run, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_records_of_a_search_or_one_after_the_other(tmp_path, wrapped, indent):
+    """The answer of a search engine, and objects over several lines without a list around them."""
+    records = [nested(d, a, dated("%Y-%m-%dT%H:%M:%S.%fZ")(b)) for d, a, b in TASKS]
+    hits = {"took": [3], "hits": {"total": 75, "hits": [{"_source": one} for one in records]}}
+    written = [hits] if wrapped else records
+    text = "\n".join(json.dumps(one, indent=indent) for one in written)
+    (tmp_path / "log.json").write_text(text, encoding="utf-8")
+    log = read_log(tmp_path / "log.json")
+    assert not log.bad
+    assert sum(seen.finished.size for seen in log.values()) == len(TASKS)
+
+
+def test_records_that_have_no_field_in_common_are_refused(tmp_path):
+    lines = [json.dumps({f"client {k}": {"start": 1, "end": 2}}) for k in range(600)]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    with pytest.raises(InvalidFile, match="1,200 fields with different names"):
+        read_log(tmp_path / "log.jsonl")
+
+
 def test_two_columns_that_end_alike_are_not_guessed(tmp_path):
     times = {"sent": {"started_at": 1.0}, "run": {"started_at": 2.0}, "finished_at": 3.0}
     (tmp_path / "log.jsonl").write_text(json.dumps({"client": "a", **times}))
@@ -314,7 +335,8 @@ def test_tasks_that_failed_are_named_and_can_be_left_out(run, tmp_path):
     kept = read_log(tmp_path / "log.csv", only=Only("status", frozenset({"ok"})))
     assert (kept["a"].finished.size, kept.rows) == (90, 90)
     assert kept.notes == ("10 rows are not status=ok and were not read",)
-    assert run("fleet", "estimate", "log.csv", "--only", "status=ok").code == 0
+    taken = run("fleet", "estimate", "log.csv", "--only", "status=ok", "--max-bad", "9%")
+    assert "estimate log.csv --only status=ok --max-bad 9% --out fleet.csv" in taken.error
     assert "there is no column 'x'" in run("fleet", "estimate", "log.csv", "--only", "x=1").error
     assert "none is status=no" in run("fleet", "estimate", "log.csv", "--only", "status=no").error
 

@@ -213,9 +213,20 @@ def estimate(
         console.print(f"written: {escape(str(out))}")
         say_next("plan", out)
     else:
-        source = [log] if log is not None else ["--from-run", str(from_run)]
+        given = {
+            **{"--from-run": from_run, "--presence": presence, "--now": now, "--columns": columns},
+            **{"--class-column": class_column, "--classes": classes, "--only": only},
+            **{"--time-format": time_format, "--bad-rows": bad_rows},
+            **{"--time-zone": None if time_zone == "UTC" else time_zone},
+            **{"--max-bad": None if max_bad == "5%" else max_bad},
+        }
+        typed = [
+            text for name, one in given.items() if one is not None for text in (name, str(one))
+        ]
+        typed += ["--by-device"] * by_device
         note = "then sojourn plan fleet.csv"
-        say_next("fleet", "estimate", *source, "--out", "fleet.csv", note=note)
+        source = [] if log is None else [log]
+        say_next("fleet", "estimate", *source, *typed, "--out", "fleet.csv", note=note)
 
 
 def _share(text: str) -> float:

@@ -2,11 +2,13 @@
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sojourn._support.csv_table import MOST_COLUMNS
 from sojourn._support.files import printable, replacing
 from sojourn.errors import InvalidFile, MissingExtra
 from sojourn.fleet.from_logs.columns import (
@@ -31,6 +33,7 @@ DEEPEST = 8
 """Levels of a nested record whose fields are columns."""
 MOST_ABOVE = 30
 """Lines above the column names."""
+_BETWEEN = re.compile(r"[\s,]*")
 UNDECODED = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -246,7 +249,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 
 def _json(path: Path, text: str) -> _Table:
-    """A JSON object per line, or one document that is a list of objects or holds one."""
+    """A JSON object per line or one after the other, or one document with a list of objects in it."""
     records: list[tuple[int, str, dict[str, object]]] = []
     broken: list[BadRow] = []
     place, why = "line", "line is not a JSON object"
@@ -270,6 +273,11 @@ def _json(path: Path, text: str) -> _Table:
             broken.append(BadRow(number, why, line or json.dumps(record)[:LONGEST_TEXT]))
     if not records:
         raise InvalidFile(f"{path}: no tasks: there is no line with a JSON object")
+    if len(header) > MOST_COLUMNS:
+        raise InvalidFile(
+            f"{path}: its records have {len(header):,} fields with different names, where at most "
+            f"{MOST_COLUMNS:,} are read"
+        )
     names = list(header)
     rows = [
         (number, line, [_plain(record.get(name)) for name in names])
@@ -297,14 +305,39 @@ def _object(line: str) -> object:
 
 
 def _document(text: str) -> list[object] | None:
-    """The list of a JSON document; ``None`` if every line is a document of its own."""
-    begin = text.lstrip()
-    if begin[:1] not in ("[", "{") or isinstance(_object(begin.split("\n", 1)[0]), dict):
+    """The records of a JSON document; ``None`` if every line is a document of its own."""
+    begin = text.strip()
+    first, _, more = begin.partition("\n")
+    if begin[:1] not in ("[", "{") or (more and isinstance(_object(first), dict)):
         return None
-    whole = _object(text)
-    if isinstance(whole, dict):
-        whole = next((value for value in whole.values() if isinstance(value, list)), None)
-    return whole if isinstance(whole, list) else None
+    documents = _one_after_the_other(begin)
+    if len(documents) > 1:
+        return documents
+    return max(_lists(documents[0]), key=len, default=None) if documents else None
+
+
+def _one_after_the_other(text: str) -> list[object]:
+    """The JSON values of a text, up to the first place that is none."""
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while at < len(text):
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        found.append(value)
+        between = _BETWEEN.match(text, end)
+        at = between.end() if between else end
+    return found
+
+
+def _lists(value: object, depth: int = 0) -> Iterator[list[object]]:
+    """The lists of objects in a JSON value, those in records of records too."""
+    if isinstance(value, list):
+        if any(isinstance(one, dict) for one in value):
+            yield value
+    elif isinstance(value, dict) and depth < DEEPEST:
+        for inner in value.values():
+            yield from _lists(inner, depth + 1)
 
 
 def _plain(value: object) -> str:
