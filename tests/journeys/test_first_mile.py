@@ -19,18 +19,33 @@ from sojourn.tuning.criteria import Criterion
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def shell(folder, script):
-    """A script of the documentation, typed in ``folder``."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-e", "-c", script],
-        cwd=folder,
-        env={**os.environ, "PATH": path, "COLUMNS": "200", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        check=False,
-    )
+ASKING = """
+trap 'printf "%s\\n" $? > orders' EXIT
+sojourn() { printf '%s\\n' sojourn "$@" > orders; read -r code < answers; return "$code"; }
+"""
+"""Shell: commands are passed on, a word per line, and so is the exit code in the end."""
+
+
+def typed(commands, folder, script):
+    """Type a script of the documentation into a shell; commands of ours start without their imports."""
+    for name in ("orders", "answers"):
+        os.mkfifo(folder / name)
+    said = []
+    bash = subprocess.Popen(["bash", "-e", "-c", ASKING + script], cwd=folder)
+    try:
+        while True:
+            word, *arguments = (folder / "orders").read_text().splitlines()
+            if word != "sojourn":
+                break
+            done = commands.run(folder, *arguments)
+            said.append(done.out)
+            assert done.code == 0, (arguments, done.error)
+            (folder / "answers").write_text(f"{done.code}\n")
+        assert int(word) == 0
+    finally:
+        bash.kill()
+        bash.wait()
+    return "".join(said)
 
 
 def test_a_new_folder_leads_to_a_trained_page(commands, tmp_path):
@@ -85,7 +100,7 @@ def test_what_a_run_is_ranked_by_and_what_is_said_of_its_end():
 
 
 @pytest.mark.slow
-def test_from_a_log_to_the_recommended_strategy(tmp_path):
+def test_from_a_log_to_the_recommended_strategy(commands, tmp_path):
     """Every command of the page, in its order."""
     text = (DOCS / "from-log-to-answer.md").read_text(encoding="utf-8")
     lines = re.findall(r"^(?:\$ |    )(sojourn .*)$", text, re.MULTILINE)
@@ -93,9 +108,7 @@ def test_from_a_log_to_the_recommended_strategy(tmp_path):
         *("new", "fleet", "plan", "tune", "report", "simulate", "deploy", "deploy")
     ]
     script = "\n".join(lines).replace(" --open", "")
-    done = shell(tmp_path, script)
-    assert done.returncode == 0, done.stderr
-    assert "written: mine/fleet.csv" in done.stdout
+    assert "written: mine/fleet.csv" in typed(commands, tmp_path, script)
     strategy = (tmp_path / "tuned" / "strategy.toml").read_text(encoding="utf-8")
     assert "learning_rate" in strategy or "learning-rate" in strategy
     assert "desktop" in strategy, "it is for the fleet of the log"
@@ -104,14 +117,13 @@ def test_from_a_log_to_the_recommended_strategy(tmp_path):
 
 
 @pytest.mark.slow
-def test_five_strategies_in_six_settings_become_one_table(tmp_path):
+def test_five_strategies_in_six_settings_become_one_table(commands, tmp_path):
     """The example of the page of `compare`, as it stands there."""
     text = (DOCS / "commands" / "compare.md").read_text(encoding="utf-8")
     (experiment,) = re.findall(r":caption: settings.toml\n\n(.*?)^```", text, re.M | re.S)
     (script,) = re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S)
     (tmp_path / "settings.toml").write_text(experiment)
-    done = shell(tmp_path, script)
-    assert done.returncode == 0, done.stderr
+    typed(commands, tmp_path, script)
     lines = (tmp_path / "table.tex").read_text().splitlines()
     assert lines[0] == r"\begin{tabular}{lrrrrrr}"
     rows = lines[4:-2]

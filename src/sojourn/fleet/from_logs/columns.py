@@ -77,7 +77,7 @@ SYNONYMS = {
 OUTCOMES = ("status", "state", "outcome", "result", "success")
 """Columns that may say that a task failed."""
 MOST_OUTCOMES = 8
-GIVEN_ONLY = ("device", "class", "running")
+WITHOUT_UNIT = ("device", "class", "running")
 """Columns of ours that have no unit."""
 SAMPLED = 200
 """Rows from which the meaning of columns is guessed."""
@@ -99,9 +99,7 @@ DEVICE_WORDS = frozenset(
 STARTS = ("start", "begin", "began", "begun", "launch", "dispatch", "sent", "assign")
 ENDS = ("end", "finish", "complet", "stop", "done", "receiv", "success", "succeed")
 SPANS = ("duration", "took", "elapsed", "latency", "time", "runtime", "seconds")
-EVENTS = frozenset(
-    {"event", "event_type", "event_name", "action", "phase", "kind", "message", "state"}
-)
+EVENTS = frozenset({"event", "action", "phase", "kind", "message", "state"})
 """Words in the names of columns, and beginnings of words in names or fields, that hint at a meaning."""
 EXAMPLE = "device=cid,start=t0,end=t1"
 _UNIT = re.compile(r"(.*?)[ _]*(?:[ _]([a-zµμ]+)|[\[(]([a-zµμ]+)[\])])")
@@ -124,8 +122,9 @@ def find_columns(
 ) -> tuple[dict[str, int], dict[str, float]]:
     """The place of each of our columns, and the seconds of the units that their names say.
 
-    ``given`` maps our names to the log's, or to nothing for a column that is not to be read. A column of a nested record, such as ``payload.client.id``, is
-    also known by its end, ``client.id``, unless several columns end so.
+    ``given`` maps our names to the log's, or to nothing for a column that is not to be read. A column
+    of a nested record, such as ``payload.client.id``, is also known by its end, ``client.id``, unless
+    several columns end so.
     """
     twice = [name for name, number in Counter(header).items() if number > 1 and name]
     if twice:
@@ -149,7 +148,7 @@ def find_columns(
     units = {
         ours: unit
         for ours, place in places.items()
-        if ours not in GIVEN_ONLY
+        if ours not in WITHOUT_UNIT
         and (unit := _without_unit(plain_name(header[place]))[1]) is not None
     }
     return places, units
@@ -180,8 +179,8 @@ def outcome_notes(
     header: Sequence[str], rows: Sequence[Sequence[str]], places: Mapping[str, int]
 ) -> Iterator[str]:
     """A note where tasks seem to have ended in several ways, and all of them count."""
-    for place, name in enumerate(map(plain_name, header)):
-        if name in OUTCOMES and place not in places.values():
+    for place, name in enumerate(header):
+        if plain_name(name.rpartition(".")[2]) in OUTCOMES and place not in places.values():
             found = Counter(fields[place].strip() for fields in rows)
             if 1 < len(found) <= MOST_OUTCOMES:
                 total = sum(found.values())
@@ -190,8 +189,8 @@ def outcome_notes(
                 )
                 most = found.most_common(1)[0][0]
                 yield (
-                    f"the column '{header[place]}' has several values ({printable(shares)}), and all rows "
-                    f"count as tasks: --only {_quoted(f'{header[place]}={most}')} reads those alone"
+                    f"the column '{name}' has several values ({printable(shares)}), and all rows "
+                    f"count as tasks: --only {_quoted(f'{name}={most}')} reads those alone"
                 )
                 return
 
@@ -227,7 +226,7 @@ def _known(header: Sequence[str], ours: str) -> int | None:
             plain_name(name.split(".", cut)[cut]) if name.count(".") >= cut else ""
             for name in header
         ]
-        bare = names if ours in GIVEN_ONLY else [_without_unit(name)[0] for name in names]
+        bare = names if ours in WITHOUT_UNIT else [_without_unit(name)[0] for name in names]
         for known in SYNONYMS[ours]:
             # "event.type" is no type of devices, but "client.type" is.
             if cut and ours == "class" and "_" not in known:
