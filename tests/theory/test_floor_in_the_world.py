@@ -172,10 +172,76 @@ def test_patience_of_other_laws() -> None:
     mixed = Trace([1.0] * 9 + [91.0])
     found = best_patience(mixed)
     assert found.patience == pytest.approx(0.1) and found.rate == pytest.approx(9.0)
-    with pytest.raises(sj.InvalidInput, match="best stopped at once"):
-        best_patience("weibull")
+    smallest = best_patience(Trace([1.0, 100.0]))
+    assert smallest.patience == pytest.approx(1.0 / 50.5) and smallest.rate == pytest.approx(25.25)
+    assert best_patience({"name": "lognormal", "sigma": 10.0}).rate > 1e40
+    assert best_patience({"name": "erlang", "stages": 10**9}).patience == math.inf
     with pytest.raises(sj.InvalidInput, match="no task of the law"):
         stopped_times("deterministic", 0.5)
+
+
+@pytest.mark.parametrize("scv", [1.5, 4.0, 8.0, 100.0])
+def test_hyperexponential_tasks_are_stopped_the_sooner_the_better(scv: float) -> None:
+    """Free starts: the rate rises to the density at 0 as attempts grow shorter, and never exceeds it."""
+    law = Law("hyperexponential", scv=scv)
+    fast = 0.5 * (1.0 + math.sqrt((scv - 1.0) / (scv + 1.0)))
+    limit = best_patience(law)
+    assert limit.patience == 0.0
+    assert limit.rate == pytest.approx(2.0 * fast**2 + 2.0 * (1.0 - fast) ** 2)
+    rates = [stopped_times(law, a).rate for a in (1e-6, 1e-3, 0.1, 1.0, 10.0)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == pytest.approx(limit.rate, rel=1e-4) and rates[0] <= limit.rate * (1 + 1e-9)
+    costly = best_patience(law, restart_cost=1e-6)
+    assert 0.0 < costly.patience < 0.1 and costly.rate == pytest.approx(limit.rate, rel=1e-2)
+    fleet = sj.Fleet([0.1, 1.0], counts=[5, 5])
+    assert noise_floor(fleet, 10, stopping=law) == pytest.approx(
+        noise_floor(fleet, 10) / limit.rate
+    )
+
+
+def test_the_floor_of_hyperexponential_tasks_is_approached_by_short_attempts() -> None:
+    fleet, law = sj.Fleet([0.1, 1.0], counts=[5, 5]), Law("hyperexponential", scv=8.0)
+    floor, found = noise_floor(fleet, 10, stopping=law), []
+    for patience in (10.0, 0.02):
+        policy = {"name": "never-queue", "patience": patience}
+        run = simulate(network_of(fleet, 10), rounds=40_000, policy=policy, law=law, seed=1)
+        found.append(noise_rate(each_client(run.network).fleet, rates_of(run, 4000)))
+    assert found[0] > 1.1 * floor
+    assert found[1] == pytest.approx(floor, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["weibull", "gamma"])
+def test_free_starts_of_times_with_infinite_density_at_zero_have_no_floor_but_with_links(
+    name: str,
+) -> None:
+    law = Law(name, shape=0.5)
+    bare, linked = sj.Fleet([1.0, 4.0]), sj.Fleet([1.0, 4.0], uplink=[0.1, 0.05])
+    for refused in (lambda: best_patience(law), lambda: noise_floor(bare, 2, stopping=law)):
+        with pytest.raises(
+            sj.InvalidInput, match=r"the noise has no floor above 0. Give a restart"
+        ):
+            refused()
+    partly = sj.Fleet([1.0, 4.0], uplink=[0.0, 2.0])
+    with pytest.raises(sj.InvalidInput, match="no floor above 0"):
+        noise_floor(partly, 2, stopping=law)
+    assert 0.0 < noise_floor(bare, 2, stopping=law, restart_cost=0.1) < noise_floor(bare, 2)
+    # A place delivers 1/(journey + patience) at most, however many tasks a client completes.
+    floors = [noise_floor(linked, m, stopping=law) for m in (2, 20, 200)]
+    assert floors[0] < noise_floor(linked, 2)
+    np.testing.assert_allclose(floors, [floors[0], floors[0] / 10, floors[0] / 100])
+    mixed = noise_floor(linked, 200, stopping=[law, Law("exponential")])
+    assert floors[-1] < mixed < noise_floor(linked, 200)
+
+
+def test_a_sampled_law_is_stopped_only_if_that_is_significantly_faster() -> None:
+    class Own:
+        def __init__(self, law: Law) -> None:
+            self.name, self.sample = "own", law.sample
+
+    assert best_patience(Own(Law("exponential"))) == (math.inf, 1.0)
+    assert best_patience(Own(Law("erlang"))) == (math.inf, 1.0)
+    for law, near in [("lognormal", 1.1208), ("hyperexponential", 1.6)]:
+        assert best_patience(Own(Law(law))).rate == pytest.approx(near, rel=0.02)
 
 
 def check_against_the_loop(fleet: sj.Fleet, tasks: int, law: Law, **parts) -> None:
@@ -300,13 +366,15 @@ def test_stopping_is_below_the_floor_of_finishing_but_not_below_its_own(
 ) -> None:
     """`restart` and patience, best or not, on fleets with and without links.
 
-    Tasks of the other two laws are best stopped at once, again and again: they have no floor.
+    Weibull times have a floor only with links: without, tasks complete as fast as one likes.
     """
-    fleet, law = random_fleet(seed, links=links), HEAVY[seed % 3]
+    laws = HEAVY if links else [law for law in HEAVY if law.name != "weibull"]
+    fleet, law = random_fleet(seed, links=links), laws[seed // 2 % len(laws)]
+    patience = best_patience(law, restart_cost=0.0 if law.name != "weibull" else 0.1).patience
     policy = (
         {"name": "restart", "max-staleness": 1 + seed % 12}
         if seed % 2
-        else {"name": "never-queue", "patience": best_patience(law).patience * (1 + seed % 4)}
+        else {"name": "never-queue", "patience": max(patience, 0.02) * (1 + seed // 2 % 4)}
     )
     tasks = max(1, fleet.size - seed % 3)
     noise = []

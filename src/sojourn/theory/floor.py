@@ -23,6 +23,9 @@ that was started holds its place while its client is away.
 where :math:`F` is the law of :math:`S` (of mean 1) and :math:`c_i` what a fresh start costs, in mean
 service times: links, and ``restart_cost``. So the floor holds with :math:`\mu^*` in place of :math:`\mu`
 (`best_patience`). It needs fresh attempts to draw fresh times, which do not depend on the task's data.
+Where starts cost nothing and the hazard rate falls from the beginning, the supremum is the density at 0,
+approached as :math:`a \to 0`: finite for hyperexponential times, where the floor is a limit that no policy
+attains, and infinite for Weibull and gamma times of shape below 1, where the floor is 0.
 
 Where clients do not count the same, :math:`\omega_i` is ``Fleet.relative_weights``; otherwise it is 1.
 """
@@ -43,6 +46,10 @@ SAMPLES = 200_000
 """Times drawn of a law whose distribution function is not known."""
 LEAST_GAIN = 1e-6
 """By which stopping must be faster than waiting to be worth it: less may be rounding."""
+SURE = 4.0
+"""Standard errors by which it must be faster where the law is sampled."""
+POINTS = 200_001
+"""Times at which to stop that are tried for a law whose distribution function is known."""
 
 
 def duty_cycles(fleet: Fleet, concurrency: int, work: ArrayLike = 1.0) -> FloatArray:
@@ -133,7 +140,8 @@ def noise_floor(
 
     With ``stopping``, the law of the service times (or one per class), it is that of policies which may
     also stop a task and start a fresh one, at ``restart_cost`` mean service times: see this module.
-    ``never-queue`` with the ``patience`` of `best_patience` attains it where there are no links.
+    ``never-queue`` with the ``patience`` of `best_patience` attains it where there are no links. Where
+    that patience is 0, shorter ones come as close as one likes.
 
     >>> from sojourn.fleet import built_in_fleet
     >>> fleet = built_in_fleet("three-clusters")
@@ -141,6 +149,8 @@ def noise_floor(
     [22.2856, 2.2286, 1.3036, 1.2333]
     >>> round(noise_floor(fleet, 30, stopping="lognormal"), 4)
     1.1004
+    >>> round(noise_floor(fleet, 30, stopping="hyperexponential") / noise_floor(fleet, 30), 4)
+    0.625
     """
     m, steps = check_concurrency(concurrency), _work(fleet, work)
     most, speeds = fleet.effective_rates, steps * round_trip_rates(fleet, work)
@@ -159,7 +169,7 @@ def noise_floor(
     if full[-1] <= m:
         return noise_rate(fleet, most)
     tail = np.cumsum((counts * np.sqrt(trips) * weights)[::-1])[::-1]
-    level = (m - full + counts * caps * trips) / tail
+    level = (m - np.concatenate([[0.0], full[:-1]])) / tail
     first = int(np.argmax(level * weights < caps * np.sqrt(trips)))
     rates = np.empty(fleet.classes)
     rates[order] = np.minimum(caps, level[first] * weights / np.sqrt(trips))
@@ -184,8 +194,11 @@ def _stopped(
     found = []
     for k in range(fleet.classes):
         law = laws[k if len(laws) > 1 else 0]
-        costs = (restart_cost, restart_cost + float(journeys[k]))
-        found.append([best_patience(law, restart_cost=cost).rate for cost in costs])
+        whole = restart_cost + float(journeys[k])
+        # Journeys bound what a place delivers, also where nothing bounds what a client completes.
+        found.append(
+            [_fastest(law, restart_cost).rate, best_patience(law, restart_cost=whole).rate]
+        )
     computing, delivering = np.array(found).T
     return speeds * computing, speeds * delivering
 
@@ -194,7 +207,10 @@ class Patience(NamedTuple):
     """How long to wait for a task, and how many tasks then complete, in mean service times."""
 
     patience: float
-    """After how many mean service times to start anew; infinite if waiting is best."""
+    """After how many mean service times to start anew.
+
+    Infinite if waiting is best; 0 if the rate is a limit that ever shorter times approach.
+    """
     rate: float
     r"""Completed tasks per mean service time, :math:`\mu^*/\mu`, restart costs included."""
 
@@ -205,28 +221,68 @@ def best_patience(law: LawLike, *, restart_cost: float = 0.0) -> Patience:
     .. math:: \frac{\mu^*}{\mu} = \sup_a \frac{F(a)}{c + E\min(S, a)}
 
     ``law`` is that of :math:`S`, of mean 1, and ``restart_cost`` :math:`c`, what every start costs in
-    mean service times (links, set-up). Of exponential times, and all that age, waiting is best.
-    Accurate to about 1e-4; laws of one's own are sampled.
+    mean service times (links, set-up). If the hazard rate rises (exponential, Erlang, deterministic),
+    waiting is best. If it falls from the beginning and starts cost nothing, the supremum is the limit
+    :math:`a \to 0`, the density at 0: :math:`2 v/(1 + v)` for hyperexponential times of variance
+    :math:`v`. It is infinite for Weibull and gamma times of shape below 1, which raises `InvalidInput`.
+    Accurate to about 1e-4; a law of one's own is sampled, which gives about two digits.
 
     >>> best_patience("exponential"), best_patience("deterministic", restart_cost=1.0)
     (Patience(patience=inf, rate=1.0), Patience(patience=inf, rate=0.5))
     >>> [round(x, 2) for x in best_patience({"name": "lognormal", "sigma": 1.0})]
     [1.05, 1.12]
+    >>> best_patience({"name": "hyperexponential", "scv": 4.0})
+    Patience(patience=0.0, rate=1.6)
     """
     cost = check_number("restart_cost", restart_cost, least=0.0)
     (one,) = as_laws(law, "law")
-    times, done, held = _attempts(one)
-    rates = done / (cost + held)
-    waiting = 1.0 / (cost + 1.0)
-    best = int(np.argmax(rates))
-    if rates[best] <= waiting * (1.0 + LEAST_GAIN):
-        return Patience(math.inf, waiting)
-    if best == 0:
+    found = _fastest(one, cost)
+    if math.isinf(found.rate):
         raise InvalidInput(
-            f"tasks of the law {one} are best stopped at once, again and again, as a fresh start costs "
-            f"{cost:g}: then there is no least noise. Give a restart_cost, or links."
+            f"tasks of the law {one} complete as fast as one likes if attempts are stopped soon enough "
+            "and a fresh start costs nothing: the noise has no floor above 0. Give a restart_cost above 0, "
+            "or a fleet with links."
         )
+    return found
+
+
+def _fastest(law: ServiceLaw, cost: float) -> Patience:
+    """The best patience; its rate is infinite if the density at 0 is and starts cost nothing."""
+    waiting = Patience(math.inf, 1.0 / (cost + 1.0))
+    hazard = _hazard(law)
+    if hazard == "rises":
+        return waiting
+    if hazard == "falls" and cost == 0.0:
+        return Patience(0.0, _density_at_zero(law))
+    times, done, held = _attempts(law)
+    rates = done / (cost + held)
+    least = np.full(times.size, LEAST_GAIN)
+    if not isinstance(law, Law | Trace):  # of few samples the luckiest would be the best
+        least = SURE / np.sqrt(done * times.size)
+    best = int(np.argmax(rates * (1.0 - least)))
+    if rates[best] * (1.0 - least[best]) <= waiting.rate:
+        return waiting
     return Patience(float(times[best]), float(rates[best]))
+
+
+def _hazard(law: ServiceLaw) -> str:
+    """Whether the hazard rate rises (or is constant), falls from the beginning, or neither is known."""
+    if not isinstance(law, Law):
+        return "unknown"
+    given = dict(law.parameters)
+    if law.name in ("exponential", "deterministic", "erlang"):
+        return "rises"
+    if law.name in ("gamma", "weibull"):
+        return "rises" if given["shape"] >= 1.0 else "falls"
+    return "falls" if law.name == "hyperexponential" else "unknown"
+
+
+def _density_at_zero(law: ServiceLaw) -> float:
+    """The density at 0 of a law whose hazard rate falls from the beginning."""
+    if isinstance(law, Law) and law.name == "hyperexponential":
+        scv = dict(law.parameters)["scv"]
+        return 2.0 * scv / (1.0 + scv)  # balanced means
+    return math.inf
 
 
 class StoppedTimes(NamedTuple):
@@ -269,11 +325,10 @@ def _attempts(law: ServiceLaw) -> tuple[FloatArray, FloatArray, FloatArray]:
     if law == Law("deterministic"):
         return np.ones(1), np.ones(1), np.ones(1)
     if isinstance(law, Law):
-        times = np.geomspace(1e-9, 1e9, 200_001)
-        left = _survival(law, times)
-        widths = np.diff(times)
-        held = np.cumsum(0.5 * (left[1:] + left[:-1]) * widths) + times[0]
-        return times, 1.0 - left, np.concatenate([times[:1], held])
+        times = _grid(law)
+        done, left = _distribution(law, times)
+        held = np.cumsum(0.5 * (left[1:] + left[:-1]) * np.diff(times)) + times[0]
+        return times, done, np.concatenate([times[:1], held])
     if isinstance(law, Trace):
         times = np.sort(np.array(law.durations)) / law.mean
     else:
@@ -283,31 +338,47 @@ def _attempts(law: ServiceLaw) -> tuple[FloatArray, FloatArray, FloatArray]:
     return times, number / times.size, held
 
 
-def _survival(law: Law, times: FloatArray) -> FloatArray:
-    """The probability that a task takes longer than each of ``times``."""
+def _grid(law: Law) -> FloatArray:
+    """Times that resolve the distribution function of ``law``; what lies before the first is nothing."""
+    given = dict(law.parameters)
+    if law.name == "lognormal":
+        sigma = given["sigma"]
+        return np.exp(sigma * np.linspace(-40.0, 40.0, POINTS) - sigma * sigma / 2.0)
+    if law.name == "pareto":
+        shape = given["shape"]
+        return (shape - 1.0) / shape * (1.0 + np.geomspace(1e-12, 1e12, POINTS))
+    return np.geomspace(1e-80, 1e9, POINTS)
+
+
+def _distribution(law: Law, times: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The probabilities that a task takes at most each of ``times``, and longer; both to full precision."""
     from scipy import special  # a server that chooses clients needs none of it
 
     given = dict(law.parameters)
-    if law.name == "exponential":
-        return np.exp(-times)
     if law.name == "lognormal":
         sigma = given["sigma"]
-        return np.asarray(special.ndtr(-(np.log(times) + sigma * sigma / 2.0) / sigma))
+        place = (np.log(times) + sigma * sigma / 2.0) / sigma
+        return np.asarray(special.ndtr(place)), np.asarray(special.ndtr(-place))
     if law.name in ("gamma", "erlang"):
         shape = given.get("shape", given.get("stages", 1.0))
-        return np.asarray(special.gammaincc(shape, shape * times))
-    if law.name == "weibull":
-        shape = given["shape"]
-        return np.exp(-((times * math.gamma(1.0 + 1.0 / shape)) ** shape))
+        ages = shape * times
+        return np.asarray(special.gammainc(shape, ages)), np.asarray(special.gammaincc(shape, ages))
+    if law.name == "hyperexponential":
+        scv = given["scv"]  # balanced means
+        fast = 0.5 * (1.0 + math.sqrt((scv - 1.0) / (scv + 1.0)))
+        shares = np.array([fast, 1.0 - fast])
+        ages = np.multiply.outer(times, 2.0 * shares)
+        return -np.expm1(-ages) @ shares, np.exp(-ages) @ shares
     if law.name == "pareto":
         shape = given["shape"]
         least = (shape - 1.0) / shape
-        return np.where(times < least, 1.0, (least / np.maximum(times, least)) ** shape)
-    scv = given["scv"]  # hyperexponential, balanced means
-    fast = 0.5 * (1.0 + math.sqrt((scv - 1.0) / (scv + 1.0)))
-    return np.asarray(
-        fast * np.exp(-2.0 * fast * times) + (1.0 - fast) * np.exp(-2.0 * (1.0 - fast) * times)
-    )
+        age = shape * np.log(np.maximum(times, least) / least)
+    elif law.name == "weibull":
+        shape = given["shape"]
+        age = (times * math.gamma(1.0 + 1.0 / shape)) ** shape
+    else:
+        age = times  # exponential
+    return -np.expm1(-age), np.exp(-age)
 
 
 def balanced_work(fleet: Fleet, factor: float = 1.0) -> FloatArray:
