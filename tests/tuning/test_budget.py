@@ -72,5 +72,14 @@ def test_a_plan_that_does_not_fit_is_ended_early_and_one_without_an_answer_is_re
     budget = planned_seconds(setting, quiet, 1)
     short, sentence = fitted(setting, dataclasses.replace(quiet, slowdown=4.0), budget, 1)
     assert len(short.rates) == 2 and "of which the budget leaves" in sentence
-    with pytest.raises(InvalidInput, match="too small"):
+    with pytest.raises(InvalidInput, match="too small: a single run takes about 2 min"):
         fitted(setting, dataclasses.replace(quiet, slowdown=100.0), budget, 1)
+
+
+def test_after_slow_loading_there_is_still_an_answer_from_one_run(setting: Setting) -> None:
+    """What is left is too short for two strategies, and then for a single run, which is finished all the same."""
+    slow = dataclasses.replace(costs(setting, 1.0), slowdown=4.0)
+    for spent in (12.0, 14.9):
+        single, sentence = fitted(setting, slow, 15.0, 1, spent)
+        assert len(single.candidates) == 1
+        assert sentence.startswith("a at learning rate 0.4 alone, reduced to fit the budget")

@@ -106,7 +106,7 @@ def test_the_best_strategys_best_rate_survives() -> None:
         }
         survived += min(ends.values()) <= 1.01 * curves.best()
         regrets.append(ends[halving.podium()[0]] / curves.best() - 1.0)
-        costs.append(cost(halving) / halving.entered)
+        costs.append(cost(halving) / sum(map(len, halving.rates.values())))
     assert survived >= 95
     assert np.mean(regrets) <= 0.03
     assert np.mean(costs) <= 0.35

@@ -22,6 +22,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from sojourn.errors import InvalidInput
+
 Part = TypeVar("Part")
 PATIENCE = 1.0
 """Seconds before a bar appears: what is done sooner needs none."""
@@ -358,3 +360,20 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``90``, ``90s``, ``10m`` or ``2h``.
+
+    >>> parse_duration("10m"), parse_duration("1.5h")
+    (600.0, 5400.0)
+    """
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    unit = units.get(text[-1:])
+    try:
+        value = float(text if unit is None else text[:-1]) * (unit or 1.0)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise InvalidInput(f"a budget is a time such as 90s, 10m or 2h; it is '{text}'")
+    return value

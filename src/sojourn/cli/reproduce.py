@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from sojourn._support.files import alone_in
 from sojourn._support.memory import check_jobs
-from sojourn._support.progress import shown
+from sojourn._support.progress import parse_duration, shown
 from sojourn.cli import app
 from sojourn.cli.checkout import PAPER, holds_claims, reproduction
 from sojourn.cli.options import DataDirOption, JobsOption
@@ -86,8 +86,6 @@ def reproduce(
 
     Example: sojourn reproduce 1 2 4 5
     """
-    from sojourn.tuning.budget import parse_duration
-
     wanted = reproduction("claims").read_claims(claims or [])
     console = screen()
     if listed:

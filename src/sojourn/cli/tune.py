@@ -11,7 +11,7 @@ from rich.console import Console
 
 from sojourn._support.memory import check_jobs
 from sojourn._support.numbers import number
-from sojourn._support.progress import Stages, shown
+from sojourn._support.progress import Stages, duration, parse_duration, shown
 from sojourn.cli import app
 from sojourn.cli.options import (
     DataDirOption,
@@ -34,6 +34,7 @@ from sojourn.cli.output import (
     wrapped,
 )
 from sojourn.dispatch.analysis import analyze
+from sojourn.errors import InvalidInput
 from sojourn.fleet import Fleet, Network, built_in_fleet, uniform_routing
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ INTERRUPTED = 130
 FLEET = "three-clusters"
 TIME = 100.0
 BUDGET = 120.0
+LOADING = 7.0
+"""The libraries and the problem take about so many times as long to load as the command line did."""
 DRAWING = "drawing the page"
 STAGES = {"tune: rung": 0.45, "confirming": 0.3, "tune: other conditions": 0.15}
 """Phases of a tuning, with about the share of the time that each takes; writing takes the rest."""
@@ -122,13 +125,14 @@ def tune(
     begun = monotonic() if started is None else float(started)
     check_experiment_file(experiment)
     say_first(f"reading {experiment}")
+    seconds = parse_duration(budget)
+    check_loading(monotonic() - begun, seconds)
     from sojourn.runs.folder import RunFolder
     from sojourn.training.experiment.engines import make_engine, tracked
-    from sojourn.tuning.budget import check_time_left, parse_duration
+    from sojourn.tuning.budget import check_time_left
     from sojourn.tuning.setting import QUICK, read_setting
     from sojourn.tuning.tune import STRATEGY, tune_setting
 
-    seconds = parse_duration(budget)
     check_time_left(begun, seconds)
     chosen = make_engine(engine, jobs=jobs, scheduler=scheduler)
     with shown() as progress:
@@ -175,6 +179,26 @@ def tune(
     )
 
 
+def check_loading(spent: float, budget: float) -> None:
+    """Raise if to load the libraries would take longer than the ``budget``, as the command line took ``spent``.
+
+    On a busy machine loading takes most of a short budget, and who gave too little is told at once.
+
+    >>> check_loading(1.0, 30.0)
+    >>> check_loading(9.0, 30.0)
+    Traceback (most recent call last):
+    ...
+    sojourn.errors.InvalidInput: a budget of 30 s is too small: to load the libraries and the problem takes
+    about 63 s on this machine now. Give more --budget.
+    """
+    expected = LOADING * spent
+    if expected > budget:
+        raise InvalidInput(
+            f"a budget of {duration(budget)} is too small: to load the libraries and the problem takes "
+            f"about {duration(expected)} on this machine now. Give more --budget."
+        )
+
+
 def show_confirmed(tuned: "Tuned", console: Console) -> None:
     """Print the strategies that ran on fresh seeds, the pick marked, and what that took."""
     from sojourn.report.outcomes import final_text
@@ -198,8 +222,9 @@ def show_confirmed(tuned: "Tuned", console: Console) -> None:
             style=CHOSEN if row is tuned.pick else None,
         )
     print_table(console, table, drop=("seeds", "rate", f"final {measure.label}"))
+    compared = tuned.halving.compared
     text = (
-        f"{tuned.halving.entered:,} candidates compared with {tuned.gradients:,} gradients in "
+        f"{compared:,} candidate{'s' * (compared != 1)} compared with {tuned.gradients:,} gradients in "
         f"{tuned.seconds:,.0f} s. Scores are on the test set, with seeds that no pilot run used "
         "(± standard error)."
     )

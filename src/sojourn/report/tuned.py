@@ -28,14 +28,15 @@ class Condition(TypedDict):
 def halving_section(run: Run, index: int) -> Section:
     """The successive halving behind a tuning's answer: what was tried, what it cost."""
     tuning = checked_tuning(run)
-    seconds = f" in {tuning['seconds']:,.0f} s" if "seconds" in tuning else ""
+    seconds = f" Tuning took {tuning['seconds']:,.0f} s in all." if "seconds" in tuning else ""
     return Section(
         anchor=f"race-{index}",
         title="How the strategy was chosen",
         kicker=run.name,
-        lead="Successive halving: every strategy began at every learning rate, and the best by "
-        "held-out data went on to the next rung. The test set was used only afterwards, with fresh "
-        f"seeds. Pilots and confirmation took {tuning['gradients']:,} gradients{seconds}.",
+        lead="Successive halving: every strategy began at every other learning rate, those beside its best "
+        "one followed, and the best by held-out data went on to the next rung. The test set was used only "
+        f"afterwards, with fresh seeds. The pilot runs of {_compared(tuning)} candidates took "
+        f"{tuning['gradients']:,} gradients.{seconds}",
         figures=(race_figure(f"race-{index}", tuning["race"], tuning["criterion"]),),
         tables=(_rungs_table(tuning), _tried_table(tuning)),
         folded=True,
@@ -65,8 +66,8 @@ def race_figure(name: str, race: Sequence[Rung], criterion: str) -> Figure:
         f"{finalists[0][0]} at learning rate {finalists[0][1]:g}" if finalists else "no candidate"
     )
     alt = (
-        f"{len(tracks)} candidates began, {len(finalists)} ran to the end; the best score there "
-        f"has {best}."
+        f"{len(tracks)} candidates did not diverge, {len(finalists)} ran to the end; the best score "
+        f"there has {best}."
     )
     view = View(
         "part of the run",
@@ -87,9 +88,15 @@ def _rungs_table(tuning: Tuning) -> Table:
     for rung, began, went_on in zip(race, entered, [*entered[1:], "–"], strict=True):
         part, diverged = _part(float(rung["fraction"])), str(rung["diverged"])
         rows.append((part, began, diverged, went_on, f"{rung['gradients']:,}"))
-    rows.append(("whole", entered[0], "", "", f"{tuning['gradients']:,}"))
+    rows.append(("whole", _compared(tuning), "", "", f"{tuning['gradients']:,}"))
     columns = ("part of the run", "candidates", "diverged", "went on", "gradients")
     return Table(columns, tuple(rows), title="Cost of every rung")
+
+
+def _compared(tuning: Tuning) -> str:
+    """How many candidates were run; in files of earlier versions, to the first rung."""
+    first = tuning["race"][0]
+    return f"{tuning.get('candidates', len(first['candidates']) + first['diverged']):,}"
 
 
 def _tried_table(tuning: Tuning) -> Table:

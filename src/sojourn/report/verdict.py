@@ -75,6 +75,7 @@ class Tuning(Confirmation):
 
     race: list[Rung]
     gradients: int
+    candidates: NotRequired[int]
     seconds: NotRequired[float]
     levels: NotRequired[dict[str, dict[str, str]]]
 

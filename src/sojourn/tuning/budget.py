@@ -207,9 +207,10 @@ def fitted(
 ) -> tuple[Setting, str]:
     """The setting with as many candidates as fit into ``budget`` seconds, and a sentence about it.
 
-    ``spent`` seconds of the budget are gone already. First learning rates are taken out, down to four, then strategies, the last ones first.
-    If not even two strategies fit, their pilot runs will be ended early; a budget that ends before any
-    answer is refused.
+    ``spent`` seconds of the budget are gone already. First learning rates are taken out, down to four, then
+    strategies, the last ones first. If not even two strategies fit, their pilot runs will be ended early,
+    and if there is no time for their first rung, only the first strategy runs, at its stable learning rate.
+    A budget in which not a single run ends is refused.
     """
     if not setting.rates:
         raise InvalidInput(
@@ -223,41 +224,34 @@ def fitted(
     for choice in choices:
         seconds = planned_seconds(choice, costs, width)
         if spent + seconds <= budget:
-            return choice, _sentence(choice, setting, seconds)
-    if spent + least_seconds(choice, costs) <= (1.0 + OVER) * budget:
-        left = (
-            f"{duration(seconds)}, of which the budget leaves {duration(max(0.0, budget - spent))}"
-        )
-        return choice, f"{_sentence(choice, setting, seconds).rpartition('about')[0]}about {left}"
-    raise InvalidInput(
-        f"a budget of {duration(budget)} is too small: two strategies at {FEWEST_RATES} "
-        f"learning rates take about {duration(spent + seconds)}, all {len(order)} about "
-        f"{duration(spent + planned_seconds(setting, costs, width))}. Give more --budget, or a shorter "
-        "horizon (--time)."
-    )
+            return choice, f"{_described(choice, setting)}: about {duration(seconds)}"
+    left = f"of which the budget leaves {duration(max(0.0, budget - spent))}"
+    single = setting.without(order[:1], 1)
+    for choice in (choices[-1], single):
+        seconds = planned_seconds(choice, costs, width)
+        if spent + least_seconds(choice, costs) <= (1.0 + OVER) * budget:
+            break
+    else:  # the one run that cannot be divided may take longer than what is left
+        if least_seconds(single, costs) > budget:
+            raise InvalidInput(
+                f"a budget of {duration(budget)} is too small: a single run takes about "
+                f"{duration(least_seconds(single, costs))}, all {len(order)} strategies about "
+                f"{duration(spent + planned_seconds(setting, costs, width))}. Give more --budget, or a "
+                "shorter horizon (--time)."
+            )
+    return choice, f"{_described(choice, setting)}: about {duration(seconds)}, {left}"
 
 
-def parse_duration(text: str) -> float:
-    """Seconds from ``90``, ``90s``, ``10m`` or ``2h``.
-
-    >>> parse_duration("10m"), parse_duration("1.5h")
-    (600.0, 5400.0)
-    """
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    unit = units.get(text[-1:])
-    try:
-        value = float(text if unit is None else text[:-1]) * (unit or 1.0)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise InvalidInput(f"a budget is a time such as 90s, 10m or 2h; it is '{text}'")
-    return value
-
-
-def _sentence(chosen: Setting, whole: Setting, seconds: float) -> str:
+def _described(chosen: Setting, whole: Setting) -> str:
+    """How many strategies and learning rates there are to begin with."""
     strategies, candidates = len(chosen.rates), len(chosen.candidates)
+    if candidates == 1:
+        (only,) = chosen.candidates
+        name = whole.experiment.strategies[only.strategy].name
+        note = "" if len(whole.candidates) == 1 else ", reduced to fit the budget"
+        return f"{name} at learning rate {only.learning_rate:g} alone{note}"
     note = "" if candidates == len(whole.candidates) else ", reduced to fit the budget"
-    return (
-        f"{candidates} candidates ({strategies} strategies at "
-        f"{candidates / strategies:.3g} learning rates each{note}): about {duration(seconds)}"
-    )
+    most = max(map(len, chosen.rates.values()))
+    entering = math.ceil(ENTERING * strategies) if chosen.reserve else 0
+    more = f", and the {entering} most promising other combinations" if entering else ""
+    return f"{strategies} strategies at up to {most} learning rates each{more}{note}"

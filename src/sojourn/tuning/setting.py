@@ -25,7 +25,7 @@ from sojourn.training.experiment.experiment import (
 from sojourn.training.experiment.jobs import threads_for
 from sojourn.training.problem.problem import Problem
 from sojourn.tuning.criteria import Criterion
-from sojourn.tuning.learning_rates import grid
+from sojourn.tuning.learning_rates import STEPS_ABOVE, STEPS_BELOW, grid
 from sojourn.tuning.portfolio import Proposal, local_work, portfolio
 from sojourn.tuning.successive_halving import Candidate
 
@@ -66,7 +66,8 @@ class Setting:
     def without(self, strategies: Sequence[int], rates: int) -> "Setting":
         """The same with these strategies only, without a reserve, at ``rates`` learning rates in the middle of each."""
         kept = {i: _middle(self.rates[i], rates) for i in strategies}
-        return dataclasses.replace(self, rates=kept, reserve={})
+        baselines = tuple(i for i in self.baselines if i in kept)
+        return dataclasses.replace(self, rates=kept, reserve={}, baselines=baselines)
 
 
 def read_setting(
@@ -211,8 +212,10 @@ def proposed_rates(strategy: Strategy, bend: float) -> tuple[float, ...]:
 
 
 def _middle(rates: tuple[float, ...], number: int) -> tuple[float, ...]:
-    """``number`` of the rates, evenly spread, both ends among them."""
+    """``number`` of the rates, evenly spread, both ends among them; of one, the stable step of `grid`."""
     if number >= len(rates):
         return rates
-    places = np.unique(np.linspace(0, len(rates) - 1, max(1, number)).round().astype(int))
+    if number == 1:
+        return (rates[round(STEPS_BELOW / (STEPS_BELOW + STEPS_ABOVE) * (len(rates) - 1))],)
+    places = np.unique(np.linspace(0, len(rates) - 1, number).round().astype(int))
     return tuple(rates[i] for i in places)

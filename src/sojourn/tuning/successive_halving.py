@@ -114,9 +114,9 @@ class Halving:
         return sum(rung.gradients for rung in self.rungs)
 
     @property
-    def entered(self) -> int:
-        """The number of candidates: strategies at learning rates that may have been run."""
-        return sum(len(rates) for rates in self.rates.values())
+    def compared(self) -> int:
+        """The number of candidates that were run, to some rung."""
+        return len({candidate for rung in self.rungs for candidate in rung.runs})
 
     def standing(self, rung: int) -> dict[Candidate, float]:
         """The scores by which candidates are ranked at a rung; see `leaning`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from sojourn._support.files import alone_in
-from sojourn._support.progress import Progress, Silent
+from sojourn._support.progress import Progress, Silent, parse_duration
 from sojourn._support.provenance import provenance
 from sojourn.errors import InvalidInput
 from sojourn.figures.figure import Figure
@@ -31,7 +31,6 @@ from sojourn.tuning.budget import (
     confirmation_seconds,
     fitted,
     measure,
-    parse_duration,
 )
 from sojourn.tuning.confirmation import ANALYSES, Confirmation, Confirmed, targets_of
 from sojourn.tuning.robustness import Robustness, examine
@@ -316,6 +315,7 @@ def _answer(tuned: Tuned) -> dict[str, object]:
         **_confirmed_table(tuned),
         "tied": list(tuned.tied),
         "race": _rungs(tuned),
+        "candidates": tuned.halving.compared,
         "gradients": tuned.gradients,
         "seconds": round(tuned.seconds, 1),
         "provenance": provenance(experiment=tuned.setting.experiment.to_table()),
@@ -361,7 +361,7 @@ def write_strategy(tuned: "Tuned", path: Path) -> None:
             "score": float(pick.score.mean),
             "sentence": tuned.sentence,
             "seeds": len(pick.scores),
-            "candidates": tuned.halving.entered,
+            "candidates": tuned.halving.compared,
             "gradients": tuned.gradients,
         },
         provenance=provenance(),
