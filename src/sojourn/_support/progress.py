@@ -1,5 +1,6 @@
 """How far long work is: one protocol, a bar on a terminal, and plain lines where there is none."""
 
+import math
 import re
 import sys
 import threading
@@ -362,18 +363,20 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def parse_duration(text: str) -> float:
-    """Seconds from ``90``, ``90s``, ``10m`` or ``2h``.
+_UNITS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
-    >>> parse_duration("10m"), parse_duration("1.5h")
-    (600.0, 5400.0)
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``90``, ``90s``, ``10m``, ``10 min``, ``2h`` or ``2 h 13 min``, as `duration` writes them.
+
+    >>> parse_duration("10m"), parse_duration("1.5h"), parse_duration("2 h 13 min")
+    (600.0, 5400.0, 7980.0)
     """
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    unit = units.get(text[-1:])
-    try:
-        value = float(text if unit is None else text[:-1]) * (unit or 1.0)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
+    parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", text.strip().lower())
+    whole = "".join(number + unit for number, unit in parts)
+    if len(parts) == 1 and not parts[0][1]:
+        parts = [(parts[0][0], "s")]
+    value = sum(float(number) * _UNITS.get(unit, math.nan) for number, unit in parts)
+    if whole != "".join(text.lower().split()) or not 0.0 < value < math.inf:
         raise InvalidInput(f"a budget is a time such as 90s, 10m or 2h; it is '{text}'")
     return value
