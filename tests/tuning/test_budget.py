@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from sojourn.errors import InvalidInput
-from sojourn.tuning.budget import Costs, confirmation_seconds, fitted, planned_seconds
+from sojourn.tuning.budget import (
+    MOST_EXAMINING,
+    Costs,
+    confirmation_seconds,
+    fitted,
+    planned_seconds,
+)
 from sojourn.tuning.pilots import group_key
 from sojourn.tuning.setting import Setting, read_setting
 
@@ -59,7 +65,7 @@ def test_a_busy_machine_takes_longer_in_proportion(setting: Setting) -> None:
 
 def test_so_fewer_candidates_fit_into_the_same_budget(setting: Setting) -> None:
     quiet = costs(setting, 1.0)
-    budget = planned_seconds(setting, quiet, 1)
+    budget = planned_seconds(setting, quiet, 1) / (1.0 - MOST_EXAMINING)
     assert len(fitted(setting, quiet, budget, 1)[0].candidates) == 15
     slower = dataclasses.replace(quiet, slowdown=1.1)
     assert len(fitted(setting, slower, budget, 1)[0].candidates) < 15

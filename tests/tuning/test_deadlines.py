@@ -55,6 +55,7 @@ def test_when_the_time_is_out_only_what_an_answer_needs_is_run(
     assert found.halving.stopped
     assert [len(row.scores) for row in found.table] == [1]
     assert found.robustness is None
+    assert "No time was left to try it under other laws, speeds or absences." in found.sentence
     assert "The budget ended the pilot runs at 0.125 of the horizon" in found.sentence
     assert (tmp_path / "strategy.toml").exists()
 
@@ -123,3 +124,5 @@ def test_no_condition_is_begun_that_would_not_be_finished(
         "conditions are as assumed",
         "service times are deterministic",
     ]
+    assert len(found.left_out) == 4
+    assert "No time was left to try if service times are log-normal" in found.sentence(FINALISTS[0])

@@ -18,7 +18,8 @@ def robustness(*others: tuple[str, float, float]) -> Robustness:
 def test_a_pick_that_is_ahead_everywhere_holds():
     found = robustness(("speeds are 20% off", 1.1, 1.3), ("link times are deterministic", 1.2, 1.2))
     assert found.sentence(PICK) == (
-        "Holds under 2 other conditions (speeds are 20% off; link times are deterministic)."
+        "Holds under 2 other conditions (speeds are 20% off: 10 % worse; link times are deterministic: "
+        "20 % worse)."
     )
     assert found.best() == PICK
 
@@ -26,8 +27,8 @@ def test_a_pick_that_is_ahead_everywhere_holds():
 def test_a_condition_under_which_a_rival_wins_is_named():
     found = robustness(("link times are deterministic", 3.6, 1.2), ("speeds are 20% off", 1.0, 1.2))
     assert found.sentence(PICK) == (
-        "Holds under 1 of 2 other conditions; not if link times are deterministic: rival is 3.0 times "
-        "better."
+        "Holds under 1 of 2 other conditions (speeds are 20% off: the same); not if link times are "
+        "deterministic: rival is 3.0 times better."
     )
     assert found.best() == RIVAL, "its worst case is 1.2 times the best, the pick's 3 times"
 

@@ -45,6 +45,10 @@ OVER = 0.15
 """By how much a budget may be exceeded if there were no answer otherwise, in proportion."""
 MOST_CONFIRMING = 0.4
 """The largest fraction of a budget that is set aside for the confirmation."""
+EXAMINED = 48
+"""Whole runs under other conditions: about eight of them, two strategies, three seeds."""
+MOST_EXAMINING = 0.15
+"""The largest fraction of a budget that is set aside for other conditions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +180,11 @@ def confirmation_seconds(setting: Setting, costs: Costs, width: int) -> float:
     return OVERHEAD * runs / width
 
 
+def examination_seconds(setting: Setting, costs: Costs, width: int) -> float:
+    """About how long the pick and its rival take under all other conditions."""
+    return EXAMINED * costs.whole_run(setting) * costs.slowdown / width
+
+
 def _evaluations(setting: Setting) -> float:
     """About how many evaluations successive halving makes."""
     parts = evaluated_parts(setting.criterion)
@@ -221,14 +230,19 @@ def fitted(
     smaller = [(order, rates) for rates in range(most - 1, FEWEST_RATES - 1, -1)]
     smaller += [(order[:number], FEWEST_RATES) for number in range(len(order) - 1, 1, -1)]
     choices = [setting, *(setting.without(*choice) for choice in smaller)]
+
+    def expected(choice: Setting) -> float:
+        examining = min(examination_seconds(choice, costs, width), MOST_EXAMINING * budget)
+        return planned_seconds(choice, costs, width) + examining
+
     for choice in choices:
-        seconds = planned_seconds(choice, costs, width)
+        seconds = expected(choice)
         if spent + seconds <= budget:
             return choice, f"{_described(choice, setting)}: about {duration(seconds)}"
     left = f"of which the budget leaves {duration(max(0.0, budget - spent))}"
     single = setting.without(order[:1], 1)
     for choice in (choices[-1], single):
-        seconds = planned_seconds(choice, costs, width)
+        seconds = expected(choice)
         if spent + least_seconds(choice, costs) <= (1.0 + OVER) * budget:
             break
     else:  # the one run that cannot be divided may take longer than what is left
@@ -236,7 +250,7 @@ def fitted(
             raise InvalidInput(
                 f"a budget of {duration(budget)} is too small: a single run takes about "
                 f"{duration(least_seconds(single, costs))}, all {len(order)} strategies about "
-                f"{duration(spent + planned_seconds(setting, costs, width))}. Give more --budget, or a "
+                f"{duration(spent + expected(setting))}. Give more --budget, or a "
                 "shorter horizon (--time)."
             )
     return choice, f"{_described(choice, setting)}: about {duration(seconds)}, {left}"

@@ -28,6 +28,9 @@ BETTER = 1.05
 """A rival is called better under a condition if its score is this many times better."""
 WORSE = 1.5
 """The pick is called sensitive to a condition under which its score is this many times worse."""
+NOT_TRIED = "No time was left to try it under other laws, speeds or absences."
+SAME = 0.005
+"""Scores closer than this, in proportion, are called the same."""
 OFF = 0.2
 """How far speeds may be off."""
 GONE = 1e-6
@@ -62,10 +65,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Robustness:
-    """Candidates under the assumed conditions (the first) and under others."""
+    """Candidates under the assumed conditions (the first) and under others.
+
+    ``left_out`` are the names of conditions for which there was no time.
+    """
 
     conditions: tuple[Condition, ...]
     names: Mapping[Candidate, str]
+    left_out: tuple[str, ...] = ()
 
     def worst(self, candidate: Candidate) -> float:
         """How many times worse it is than the best of the candidates, where that is the most."""
@@ -78,15 +85,15 @@ class Robustness:
         return min(self.names, key=self.worst)
 
     def sentence(self, pick: Candidate) -> str:
-        """Whether the recommendation holds, and where it does not.
+        """Whether the recommendation holds, where it does not, and how much better or worse it is there.
 
         A rival beats the pick under a condition if it is better with every seed, and by more than under the
         assumed conditions with the same seeds: else the seeds favour it, not the condition.
         """
         if len(self.conditions) < 2:
-            return ""
+            return NOT_TRIED
         assumed, *others = self.conditions
-        limits = []
+        limits, held = [], []
         for condition in others:
             scores = condition.scores
             rival = min(scores, key=lambda c: scores[c])
@@ -99,11 +106,14 @@ class Robustness:
                 )
             elif loss > WORSE:
                 limits.append(f"if {condition.name}, it is {_more(loss)} worse")
-        tried = f"{len(others)} other conditions"
-        if not limits:
-            listed = "; ".join(condition.name for condition in others)
-            return f"Holds under {tried} ({listed})."
-        return f"Holds under {len(others) - len(limits)} of {tried}; {'; '.join(limits)}."
+            else:
+                held.append(f"{condition.name}: {_change(loss)}")
+        tried = f"{len(others)} other condition{'s' * (len(others) > 1)}"
+        if limits:
+            tried = f"{len(held)} of {tried}"
+        listed = f" ({'; '.join(held)})" if held else ""
+        missing = f" No time was left to try if {' or if '.join(self.left_out)}."
+        return f"Holds under {'; '.join([f'{tried}{listed}', *limits])}.{missing * bool(self.left_out)}"
 
     def to_table(self) -> list[dict[str, object]]:
         """The conditions as ``tune.json`` has them."""
@@ -122,16 +132,17 @@ class Robustness:
 def changes(fleet: Fleet, strategy: Strategy, horizon: float) -> dict[str, Change]:
     """The conditions to try, by name: other laws, speeds, a class gone, clients away.
 
-    Laws that the strategy assumes already are left out, and laws of links where nothing travels.
+    Laws that the strategy assumes already are left out, and laws of links where nothing travels. The first
+    are those on which most depends, as there may be no time for all.
     """
     found: dict[str, Change] = {"conditions are as assumed": lambda strategy: strategy}
     travels = any(np.any(fleet.columns[c]) for c in ("downlink", "uplink") if c in fleet.columns)
     laws = {"deterministic": Law("deterministic"), "log-normal": Law("lognormal", sigma=1.0)}
     for name, law in laws.items():
-        if strategy.scenario.law != (law,):
-            found[f"service times are {name}"] = _with_scenario(law=(law,))
         if travels and strategy.scenario.link_law != law:
             found[f"link times are {name}"] = _with_scenario(link_law=law)
+        if strategy.scenario.law != (law,):
+            found[f"service times are {name}"] = _with_scenario(law=(law,))
     signs = np.where(np.arange(fleet.classes) % 2 == 0, 1.0 - OFF, 1.0 + OFF)
     found[f"speeds are {OFF:.0%} off"] = _with_fleet(
         lambda own: own.with_rates(own.service_rates * np.resize(signs, own.classes))
@@ -160,15 +171,17 @@ def examine(
     strategies = setting.experiment.strategies
     first = strategies[candidates[0].strategy]
     found: list[Condition] = []
-    longest = 0.0
-    for name, change in changes(setting.experiment.fleet, first, horizon).items():
+    longest, refused = 0.0, []
+    tried = changes(setting.experiment.fleet, first, horizon)
+    for name, change in tried.items():
         begun = monotonic()
         if found and begun + longest > deadline:
             break
         try:
             changed = tuple(change(strategy) for strategy in strategies)
         except InvalidInput:
-            continue  # a law or a fleet that this policy cannot be simulated with
+            refused.append(name)  # a law or a fleet that this policy cannot be simulated with
+            continue
         experiment = dataclasses.replace(setting.experiment, strategies=changed)
         # The first condition is always finished: without it there is nothing to compare with.
         limit = time() + deadline - begun if found else math.inf
@@ -178,7 +191,8 @@ def examine(
         found.append(Condition(name, scores))
         longest = max(longest, monotonic() - begun)
     names = {c: strategies[c.strategy].name for c in candidates}
-    return Robustness(tuple(found), names)
+    done = {*refused, *(condition.name for condition in found)}
+    return Robustness(tuple(found), names, tuple(name for name in tried if name not in done))
 
 
 def _scores(
@@ -248,6 +262,17 @@ def _times_worse(score: float, other: float) -> float:
     if math.isinf(score):
         return 1.0 if math.isinf(other) else math.inf
     return score / other if score > 0.0 and other > 0.0 else 1.0
+
+
+def _change(times: float) -> str:
+    """How much worse or better a score is, in words.
+
+    >>> _change(1.234), _change(0.8), _change(1.001)
+    ('23 % worse', '20 % better', 'the same')
+    """
+    if abs(times - 1.0) < SAME:
+        return "the same"
+    return f"{_more(times)} worse" if times > 1.0 else f"{100 * (1.0 - times):.0f} % better"
 
 
 def _more(times: float) -> str:

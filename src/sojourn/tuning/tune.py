@@ -26,14 +26,16 @@ from sojourn.tuning.budget import (
     CONFIRMED,
     LEAST_SEEDS,
     MOST_CONFIRMING,
+    MOST_EXAMINING,
     MOST_SECONDS,
     check_time_left,
     confirmation_seconds,
+    examination_seconds,
     fitted,
     measure,
 )
 from sojourn.tuning.confirmation import ANALYSES, Confirmation, Confirmed, targets_of
-from sojourn.tuning.robustness import Robustness, examine
+from sojourn.tuning.robustness import NOT_TRIED, Robustness, examine
 from sojourn.tuning.runner import HalvingRunner
 from sojourn.tuning.setting import QUICK, Setting, read_setting
 from sojourn.tuning.successive_halving import Candidate, Halving
@@ -49,7 +51,7 @@ class Tuned:
 
     ``table`` has the pick first, then the other finalists, then the baselines; ``tied`` are the names of
     finalists that do not differ significantly from the pick (95 %). ``note`` says what the budget left out,
-    and ``robustness`` has the pick and its nearest rival under other conditions.
+    and ``robustness`` has the pick and its nearest rival under other conditions, unless it was too ``late``.
     """
 
     setting: Setting
@@ -60,6 +62,7 @@ class Tuned:
     folder: Path
     note: str = ""
     robustness: Robustness | None = None
+    late: bool = False
 
     @property
     def gradients(self) -> int:
@@ -89,7 +92,9 @@ class Tuned:
     def caveats(self) -> str:
         """Under which other conditions the answer holds, and what the budget left out."""
         pick = Candidate(self.pick.strategy, self.pick.learning_rate)
-        hangs_on = "" if self.robustness is None else self.robustness.sentence(pick)
+        hangs_on = (
+            NOT_TRIED * self.late if self.robustness is None else self.robustness.sentence(pick)
+        )
         return " ".join(filter(None, [hangs_on, self.note]))
 
     def plot(self) -> Figure:
@@ -181,9 +186,13 @@ def tune_setting(
         say(f"{planned}; {size_note(setting.experiment, timed=False)}")
         confirming = confirmation_seconds(setting, costs, engine.width)
         confirming = min(confirming, MOST_CONFIRMING * (deadline - monotonic()))
+        examining = (
+            examination_seconds(setting, costs, engine.width) if check and not robust else 0.0
+        )
+        examining = min(examining, MOST_EXAMINING * (deadline - monotonic()))
         runner = HalvingRunner(setting, folder, engine, shown)
         # With `robust` the conditions take their time before the confirmation: as much as the pilot runs.
-        runner.deadline = deadline - confirming
+        runner.deadline = deadline - confirming - examining
         if robust:
             runner.deadline = (monotonic() + runner.deadline) / 2.0
         halving = runner.run()
@@ -205,7 +214,7 @@ def tune_setting(
             folder,
             engine,
             shown,
-            deadline=deadline,
+            deadline=deadline - examining,
             seconds=costs.slowdown * costs.whole_run(setting) / engine.width,
             batched=costs.batched,
         )
@@ -224,6 +233,7 @@ def tune_setting(
             folder=folder,
             note=_note(halving, len(table[0].scores)),
             robustness=examined,
+            late=check and late,
         )
         _write(tuned)
         return tuned
