@@ -22,8 +22,8 @@ MOST_WORDS = 10
 VERBS = {"Use", "Run", "Train", "Never", "Route", "Export", "Reached"}
 LONG = "never-queue, half debiased, adaptive"
 CAVEATS = (
-    "Holds under 3 other conditions (service times are deterministic; service times are log-normal; "
-    "the slowest class is gone)."
+    "Holds under 3 other conditions (service times are deterministic: 4 % better; service times are "
+    "log-normal: 12 % worse; the slowest class is gone: 31 % worse)."
 )
 
 

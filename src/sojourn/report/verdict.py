@@ -358,9 +358,9 @@ class _Story:
                 return f"{longer}: {what}"
             who = f"{self.pick} did not reach" if alone else "no strategy reached"
             return f"{longer}: {who} {self.measure.target(self.targets[-1])}"
-        if alone:
+        if alone and not self.tuned:
             return f"Reached {self._end(self.pick)} with {self.pick}"
-        if self.seeds == 1:
+        if self.seeds == 1 and not alone:
             return f"Run more seeds: {self.pick} leads after one"
         if not self.tuned and self.alike:
             if not self.worse and len(self.alike) > 1:
