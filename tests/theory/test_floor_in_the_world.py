@@ -226,7 +226,7 @@ def test_free_starts_of_times_with_infinite_density_at_zero_have_no_floor_but_wi
     with pytest.raises(sj.InvalidInput, match="no floor above 0"):
         noise_floor(partly, 2, stopping=law)
     assert 0.0 < noise_floor(bare, 2, stopping=law, restart_cost=0.1) < noise_floor(bare, 2)
-    # A place delivers 1/(journey + patience) at most, however many tasks a client completes.
+    # A place delivers one update per uplink at most, however many tasks a client completes.
     floors = [noise_floor(linked, m, stopping=law) for m in (2, 20, 200)]
     assert floors[0] < noise_floor(linked, 2)
     np.testing.assert_allclose(floors, [floors[0], floors[0] / 10, floors[0] / 100])
@@ -396,6 +396,20 @@ def test_stopping_undercuts_the_floor_of_policies_that_finish() -> None:
     noise = noise_rate(each_client(run.network).fleet, rates_of(run, 4000))
     assert noise < 0.8 * noise_floor(fleet, 10)
     assert noise == pytest.approx(noise_floor(fleet, 10, stopping=law), rel=0.03)
+
+
+@pytest.mark.parametrize("law", [Law("lognormal", sigma=2.0), Law("weibull", shape=0.5)], ids=str)
+def test_with_links_a_stopped_attempt_costs_the_downlink_alone(law: Law) -> None:
+    """The best patience for it attains the floor; were the uplink paid again, the floor would be higher."""
+    fleet = sj.Fleet([2.0], counts=[5], downlink=[0.05], uplink=[1.0])
+    best = best_patience(law, restart_cost=0.1)
+    policy = {"name": "never-queue", "patience": best.patience}
+    run = simulate(network_of(fleet, 5), rounds=40_000, policy=policy, law=law, seed=1)
+    noise = noise_rate(each_client(run.network).fleet, rates_of(run, 4000))
+    assert noise == pytest.approx(noise_floor(fleet, 5, stopping=law), rel=0.03)
+    assert noise < 0.9 * noise_floor(fleet, 5)
+    dearer = 1.0 / (2.0 * 5 * best_patience(law, restart_cost=2.1).rate)
+    assert noise < 0.9 * dearer
 
 
 def test_duty_cycles_with_work_are_optimal() -> None:

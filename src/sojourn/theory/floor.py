@@ -19,10 +19,13 @@ otherwise, has :math:`a_i \mu_i` in place of :math:`\mu_i` throughout: it cannot
 that was started holds its place while its client is away.
 
 *Stopping.* A policy that may stop a task and start a fresh one completes at most
-:math:`\mu^*_i = \mu_i \sup_a F(a)/(c_i + E\min(S, a))` tasks per time unit that it holds a place,
+:math:`\mu^*_i = \mu_i \sup_a F(a)/(c_i + E\min(S, a))` tasks per time unit that it computes,
 where :math:`F` is the law of :math:`S` (of mean 1) and :math:`c_i` what a fresh start costs, in mean
-service times: links, and ``restart_cost``. So the floor holds with :math:`\mu^*` in place of :math:`\mu`
-(`best_patience`). It needs fresh attempts to draw fresh times, which do not depend on the task's data.
+service times. So the floor holds with :math:`\mu^*` in place of :math:`\mu` (`best_patience`). With links a
+fresh start costs the downlink, too, while only the attempt that completes takes the uplink: a place
+completes at most :math:`1/(u_i + 1/\mu^*_i)` tasks per time unit, :math:`\mu^*_i` being that of
+:math:`c_i + \mu_i d_i`. It needs fresh attempts to draw fresh times, which do not depend on the task's
+data, and link times that stopping does not shorten, such as exponential or constant ones.
 Where starts cost nothing and the hazard rate falls from the beginning, the supremum is the density at 0,
 approached as :math:`a \to 0`: finite for hyperexponential times, where the floor is a limit that no policy
 attains, and infinite for Weibull and gamma times of shape below 1, where the floor is 0.
@@ -157,7 +160,7 @@ def noise_floor(
     links = _links(fleet)
     check_number("restart_cost", restart_cost, least=0.0)
     if stopping is not None:
-        most, speeds = _stopped(fleet, steps, links, as_laws(stopping, "stopping"), restart_cost)
+        most, speeds = _stopped(fleet, steps, as_laws(stopping, "stopping"), restart_cost)
     if links is None:
         cycles = np.ones(fleet.classes) if m >= fleet.size else _filled(fleet, speeds, m)
         return noise_rate(fleet, cycles * speeds)
@@ -179,7 +182,6 @@ def noise_floor(
 def _stopped(
     fleet: Fleet,
     steps: FloatArray,
-    links: FloatArray | None,
     laws: tuple[ServiceLaw, ...],
     restart_cost: float,
 ) -> tuple[FloatArray, FloatArray]:
@@ -190,15 +192,19 @@ def _stopped(
             f"{len(laws)}"
         )
     speeds = fleet.effective_rates
-    journeys = np.zeros(fleet.classes) if links is None else links * speeds / steps
+    none = np.zeros(fleet.classes)
+    down, up = (
+        (none if link is None else link) * speeds / steps for link in (fleet.downlink, fleet.uplink)
+    )
     found = []
     for k in range(fleet.classes):
         law = laws[k if len(laws) > 1 else 0]
-        whole = restart_cost + float(journeys[k])
+        computing = _fastest(law, restart_cost).rate
         # Journeys bound what a place delivers, also where nothing bounds what a client completes.
-        found.append(
-            [_fastest(law, restart_cost).rate, best_patience(law, restart_cost=whole).rate]
-        )
+        waiting = up[k] + 1.0 / _fastest(law, restart_cost + float(down[k])).rate
+        if waiting == 0.0:
+            raise _without_floor(law)
+        found.append([computing, 1.0 / waiting])
     computing, delivering = np.array(found).T
     return speeds * computing, speeds * delivering
 
@@ -238,12 +244,16 @@ def best_patience(law: LawLike, *, restart_cost: float = 0.0) -> Patience:
     (one,) = as_laws(law, "law")
     found = _fastest(one, cost)
     if math.isinf(found.rate):
-        raise InvalidInput(
-            f"tasks of the law {one} complete as fast as one likes if attempts are stopped soon enough "
-            "and a fresh start costs nothing: the noise has no floor above 0. Give a restart_cost above 0, "
-            "or a fleet with links."
-        )
+        raise _without_floor(one)
     return found
+
+
+def _without_floor(law: ServiceLaw) -> InvalidInput:
+    return InvalidInput(
+        f"tasks of the law {law} complete as fast as one likes if attempts are stopped soon enough and a "
+        "fresh start costs nothing: the noise has no floor above 0. Give a restart_cost above 0, or a "
+        "fleet with links."
+    )
 
 
 def _fastest(law: ServiceLaw, cost: float) -> Patience:
