@@ -69,6 +69,14 @@ def test_the_first_rung_says_which_combinations_to_try_next():
     assert promising(levels, {}, 2) == []
 
 
+def test_a_small_budget_compares_our_rules_with_those_that_frameworks_ship():
+    """The last are left out first: of any four there are FedBuff and FedAsync, with the usual local work."""
+    for fleet, work in ((Fleet([0.1, 1.0], counts=[3, 3]), ""), (EDGE, ", 11 local steps")):
+        first = portfolio(fleet, WEIGHTS, {})[:4]
+        assert {f"FedBuff{work}", f"FedAsync{work}"} < {p.name for p in first}
+        assert first[0].name.startswith("never-queue")
+
+
 def test_adaptive_differences_have_the_servers_learning_rate_tuned():
     proposals = {p.name: p for p in portfolio(EDGE, WEIGHTS, {}, curvature=2.0)}
     for name in ("FedBuff, adaptive", "FedAsync, adaptive", "FedBuff, adaptive, 11 local steps"):

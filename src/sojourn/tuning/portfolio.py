@@ -63,14 +63,19 @@ BASELINES = (UNIFORM, FEDBUFF, FEDASYNC, FEDAVG)
 class Proposal:
     """A strategy to try. ``levels`` is its place in the factorial design; outside of the design, empty.
 
-    Strategies that do not ``open`` are tried only if the first rung makes them promising.
+    Strategies without a ``place`` among those that open are tried only if the first rung makes them promising.
     """
 
     name: str
     choices: Choices
     levels: Mapping[str, str] = field(default_factory=dict)
-    opens: bool = True
+    place: int | None = 0
     baseline: bool = False
+
+    @property
+    def opens(self) -> bool:
+        """Whether it runs from the beginning."""
+        return self.place is not None
 
 
 def local_work(fleet: Fleet) -> tuple[LocalSteps, ...]:
@@ -126,10 +131,8 @@ def portfolio(
     """
     work = local_work(fleet)
     design = [
-        _member(rule, server, steps, work, curvature)
+        [_member(rule, server, steps, work, curvature) for rule in RULES for server in SERVERS]
         for steps in (*work[1:2], *work[:1], *work[2:])
-        for rule in RULES
-        for server in SERVERS
     ]
     cohort = max(1, min(fleet.size // 3, COHORT))
     steps = max(step for step in work[:2] if isinstance(step, int))
@@ -164,11 +167,13 @@ def portfolio(
         fixed.append(
             Proposal("two tasks per client", twice.over(Choices(concurrency=2 * fleet.size)))
         )
-    chosen = sorted(design, key=lambda proposal: not proposal.opens)
-    number = sum(proposal.opens for proposal in design)
-    return [
-        p for p in (*chosen[:number], *fixed, *chosen[number:]) if _fits(p, fleet.size, weights)
-    ]
+    opening = [p for group in design for p in sorted(group, key=_earliest) if p.opens]
+    others = [p for group in design for p in group if not p.opens]
+    return [p for p in (*opening, *fixed, *others) if _fits(p, fleet.size, weights)]
+
+
+def _earliest(proposal: Proposal) -> int:
+    return 0 if proposal.place is None else proposal.place
 
 
 def promising(
@@ -230,45 +235,40 @@ def _member(
         name,
         Choices(rule=table, policy="never-queue"),
         {"rule": rule, "server": server, "local work": level},
-        opens=_opens(rule, server, steps, work),
+        place=_place(rule, server, steps, work),
         baseline=rule in (FEDBUFF, FEDASYNC) and server == "plain" and steps in work[:2],
     )
 
 
 OPENING = (
-    *("never-queue/plain", "never-queue/momentum", "never-queue/adaptive"),
-    *(
-        "never-queue, capped/averaged",
-        "never-queue, capped/momentum",
-        "never-queue, capped/adaptive",
-    ),
-    *("never-queue, half debiased/averaged", "never-queue, half debiased/adaptive"),
-    *("never-queue, unbiased/averaged", "FedBuff/plain", "FedBuff, capped/adaptive"),
-    *("FedAsync/plain", "ACE/averaged"),
+    *("never-queue, capped/adaptive", "FedBuff/plain", "never-queue/plain", "FedAsync/plain"),
+    *("never-queue, half debiased/adaptive", "never-queue/adaptive"),
+    *("never-queue, capped/averaged", "never-queue, half debiased/averaged"),
+    *("never-queue, capped/momentum", "FedBuff, capped/adaptive"),
+    *("never-queue, unbiased/averaged", "ACE/averaged", "never-queue/momentum"),
 )
-"""Combinations that open where nothing travels."""
+"""Combinations that open where nothing travels. A small budget leaves out the last ones."""
 OPENING_WITH_WORK = (
-    *("never-queue/averaged", "never-queue/adaptive", "never-queue, capped/adaptive"),
-    *("never-queue, half debiased/averaged", "FedBuff/plain", "FedBuff/adaptive"),
-    *("FedBuff, capped/averaged", "FedAsync/plain"),
+    *("never-queue/averaged", "FedBuff/plain", "never-queue/adaptive", "FedAsync/plain"),
+    *("never-queue, half debiased/averaged", "never-queue, capped/adaptive"),
+    *("FedBuff/adaptive", "FedBuff, capped/averaged"),
 )
-"""Combinations that open with the same small amount of local work for all; of the others, the first rules' best."""
+"""Combinations that open with the same small amount of local work for all."""
+OPENING_WITH_ONE_STEP = (
+    *("never-queue/adaptive", "FedBuff/plain", "never-queue/plain", "FedAsync/plain"),
+)
+OPENING_WITH_OWN_WORK = ("never-queue/adaptive", "FedBuff/plain")
+"""Combinations that open with a number of steps for each class of clients."""
 
 
-def _opens(rule: str, server: str, steps: LocalSteps, work: Sequence[LocalSteps]) -> bool:
+def _place(rule: str, server: str, steps: LocalSteps, work: Sequence[LocalSteps]) -> int | None:
+    """The place of a combination among those that open with its amount of work; none if it does not."""
+    opening: tuple[str, ...] = OPENING
+    if len(work) > 1:
+        others = OPENING_WITH_ONE_STEP if steps == 1 else OPENING_WITH_OWN_WORK
+        opening = OPENING_WITH_WORK if steps == work[1] else others
     key = f"{rule}/{server}"
-    if len(work) == 1:
-        return key in OPENING
-    if steps == 1:
-        return key in (
-            "never-queue/plain",
-            "never-queue/adaptive",
-            "FedBuff/plain",
-            "FedAsync/plain",
-        )
-    if steps == work[1]:
-        return key in OPENING_WITH_WORK
-    return key in ("never-queue/adaptive", "FedBuff/plain")
+    return opening.index(key) if key in opening else None
 
 
 def _rule(name: str, steps: int) -> dict[str, object]:

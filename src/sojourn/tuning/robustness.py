@@ -24,6 +24,8 @@ from sojourn.tuning.successive_halving import Candidate
 SEEDS = 3
 """Pilot seeds per condition, those after the ones of successive halving."""
 FIRST_SEED = 10
+FEWEST = 2
+"""Conditions for which there should be time, the assumed one among them, before seeds are added."""
 BETTER = 1.05
 """A rival is called better under a condition if its score is this many times better."""
 WORSE = 1.5
@@ -76,9 +78,8 @@ class Robustness:
 
     def worst(self, candidate: Candidate) -> float:
         """How many times worse it is than the best of the candidates, where that is the most."""
-        return max(
-            _times_worse(c.scores[candidate], min(c.scores.values())) for c in self.conditions
-        )
+        times = (_times_worse(c.scores[candidate], min(c.scores.values())) for c in self.conditions)
+        return max(times, default=1.0)
 
     def best(self) -> Candidate:
         """The candidate whose worst case is the best."""
@@ -112,6 +113,8 @@ class Robustness:
         if limits:
             tried = f"{len(held)} of {tried}"
         listed = f" ({'; '.join(held)})" if held else ""
+        if len(assumed.runs[pick]) == 1:
+            tried = f"{tried}, with one seed each"
         missing = f" No time was left to try if {' or if '.join(self.left_out)}."
         return f"Holds under {'; '.join([f'{tried}{listed}', *limits])}.{missing * bool(self.left_out)}"
 
@@ -162,16 +165,22 @@ def examine(
     engine: Engine,
     horizon: float,
     deadline: float = math.inf,
+    seconds: float = 0.0,
 ) -> Robustness:
     """Run ``candidates`` to the end under every condition, on pilot seeds and held-out samples.
 
-    Cost: conditions times candidates times ``SEEDS`` whole runs. A condition that took until after the
-    ``deadline`` (of the monotonic clock) is left out, and none is begun that would take as long as the longest so far.
+    Cost: conditions times candidates times ``SEEDS`` whole runs. If runs take about ``seconds`` each and there
+    is no time for two conditions before the ``deadline`` (of the monotonic clock), there are fewer seeds.
+    A condition that is not done by then is left out, and none is begun that would take as long as the longest so far.
     """
+    left = deadline - monotonic()
+    affordable = left / max(FEWEST * len(candidates) * seconds, 1e-9)
+    seeds = max(1, int(min(SEEDS, affordable)))
     strategies = setting.experiment.strategies
     first = strategies[candidates[0].strategy]
     found: list[Condition] = []
-    longest, refused = 0.0, []
+    refused: list[str] = []
+    longest = 0.0
     tried = changes(setting.experiment.fleet, first, horizon)
     for name, change in tried.items():
         begun = monotonic()
@@ -183,9 +192,8 @@ def examine(
             refused.append(name)  # a law or a fleet that this policy cannot be simulated with
             continue
         experiment = dataclasses.replace(setting.experiment, strategies=changed)
-        # The first condition is always finished: without it there is nothing to compare with.
-        limit = time() + deadline - begun if found else math.inf
-        scores = _scores(setting, experiment, candidates, engine, horizon, limit)
+        limit = time() + deadline - begun
+        scores = _scores(setting, experiment, candidates, engine, horizon, limit, seeds)
         if scores is None:
             break
         found.append(Condition(name, scores))
@@ -202,6 +210,7 @@ def _scores(
     engine: Engine,
     horizon: float,
     deadline: float,
+    seeds: int,
 ) -> dict[Candidate, tuple[float, ...]] | None:
     """The scores of each candidate, one per seed; nothing if the ``deadline`` came first."""
     groups: dict[object, list[Candidate]] = {}
@@ -211,7 +220,7 @@ def _scores(
     jobs = [
         Pilot(experiment, setting.criterion, tuple(group), setting.pilot_seed + FIRST_SEED + k, 1.0)
         for group in groups.values()
-        for k in range(SEEDS)
+        for k in range(seeds)
     ]
     scores: dict[Candidate, list[float]] = {candidate: [] for candidate in candidates}
     work = [(deadline, job, [None] * len(job.candidates)) for job in jobs]

@@ -35,14 +35,12 @@ from sojourn.tuning.budget import (
     measure,
 )
 from sojourn.tuning.confirmation import ANALYSES, Confirmation, Confirmed, targets_of
-from sojourn.tuning.robustness import NOT_TRIED, Robustness, examine
+from sojourn.tuning.robustness import Robustness, examine
 from sojourn.tuning.runner import HalvingRunner
 from sojourn.tuning.setting import QUICK, Setting, read_setting
 from sojourn.tuning.successive_halving import Candidate, Halving
 
 STRATEGY = "strategy.toml"
-CONDITIONS = 12
-"""Whole runs, about, that the check under other conditions takes if it is short."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +49,7 @@ class Tuned:
 
     ``table`` has the pick first, then the other finalists, then the baselines; ``tied`` are the names of
     finalists that do not differ significantly from the pick (95 %). ``note`` says what the budget left out,
-    and ``robustness`` has the pick and its nearest rival under other conditions, unless it was too ``late``.
+    and ``robustness`` has the pick and its nearest rival under other conditions.
     """
 
     setting: Setting
@@ -62,7 +60,6 @@ class Tuned:
     folder: Path
     note: str = ""
     robustness: Robustness | None = None
-    late: bool = False
 
     @property
     def gradients(self) -> int:
@@ -92,9 +89,7 @@ class Tuned:
     def caveats(self) -> str:
         """Under which other conditions the answer holds, and what the budget left out."""
         pick = Candidate(self.pick.strategy, self.pick.learning_rate)
-        hangs_on = (
-            NOT_TRIED * self.late if self.robustness is None else self.robustness.sentence(pick)
-        )
+        hangs_on = "" if self.robustness is None else self.robustness.sentence(pick)
         return " ".join(filter(None, [hangs_on, self.note]))
 
     def plot(self) -> Figure:
@@ -219,11 +214,11 @@ def tune_setting(
             batched=costs.batched,
         )
         table, tied = confirmation.run(finalists)
-        late = monotonic() + CONDITIONS * confirmation.seconds > deadline
-        if examined is None and check and len(table) > 1 and not late:
+        if examined is None and check:
             shown.start("tune: other conditions")
             pair = [Candidate(row.strategy, row.learning_rate) for row in table[:2]]
-            examined = examine(setting, pair, engine, _horizon(setting), deadline)
+            each = confirmation.seconds
+            examined = examine(setting, pair, engine, _horizon(setting), deadline, each)
         tuned = Tuned(
             setting=setting,
             halving=halving,
@@ -233,7 +228,6 @@ def tune_setting(
             folder=folder,
             note=_note(halving, len(table[0].scores)),
             robustness=examined,
-            late=check and late,
         )
         _write(tuned)
         return tuned
