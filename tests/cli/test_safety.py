@@ -133,6 +133,73 @@ def test_a_folder_called_like_a_module_is_not_its_name(run, strangers_plan, tmp_
     assert not strangers_plan.exists()
 
 
+def test_an_installed_module_that_a_plan_names_is_not_imported(strangers_plan, tmp_path):
+    """Importing a module runs it: some open a browser, or run what lies in the working folder."""
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "evil.py").rename(tmp_path / "installed" / "evil.py")
+    paths = os.pathsep.join([str(ROOT / "src"), str(tmp_path / "installed")])
+    command = ("simulate", "plan.toml", "--rounds", "100")
+    refused = typed(tmp_path, *command, PYTHONPATH=paths)
+    assert refused.returncode == 2 and b"'evil' (if it is installed)" in refused.stderr
+    assert not strangers_plan.exists()
+    typed(tmp_path, "--trust", *command, PYTHONPATH=paths)
+    assert strangers_plan.exists()
+
+
+def test_a_module_named_by_the_user_is_not_the_strangers_of_that_name(
+    run, strangers_plan, tmp_path
+):
+    (tmp_path / "stranger").mkdir()
+    for name in ("plan.toml", "evil.py"):
+        (tmp_path / name).rename(tmp_path / "stranger" / name)
+    (tmp_path / "evil.py").write_text("E = None\n")
+    command = ("simulate", "stranger/plan.toml", "--rounds", "100", "--policy", "evil:E")
+    result = run(*command)
+    assert result.code == 2, result.error
+    assert not strangers_plan.exists()
+
+
+def test_a_law_that_a_fleet_names_is_not_imported(run, tmp_path):
+    mark = tmp_path / "mark"
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "evil.py").write_text(MARK.format(path=str(mark)))
+    (tmp_path / "stranger").mkdir()
+    (tmp_path / "stranger" / "extensions").symlink_to(tmp_path / "elsewhere")
+    for law in ("evil:Law", "..elsewhere.evil:Law", "/elsewhere/evil:Law", "elsewhere.evil:Law"):
+        (tmp_path / "stranger" / "fleet.csv").write_text(f"service_rate,law\n1,{law}\n2,{law}\n")
+        for command in (("analyze",), ("simulate", "--rounds", "100")):
+            result = run(*command, "stranger/fleet.csv", "--concurrency", "3")
+            assert result.code == 2, (law, command, result.error)
+            assert not mark.exists(), (law, command)
+
+
+def test_settings_of_libraries_in_the_working_folder_are_not_used(run, tmp_path):
+    """Numba's name a folder of compiled code, which is unpickled; matplotlib's start LaTeX."""
+    (tmp_path / ".numba_config.yaml").write_text("cache_dir: here\n")
+    result = run("analyze", "three-clusters", "--concurrency", "3")
+    assert result.code == 2 and ".numba_config.yaml" in result.error and "--trust" in result.error
+    assert run("--trust", "analyze", "three-clusters", "--concurrency", "3").code == 0
+    (tmp_path / ".numba_config.yaml").unlink()
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nsavefig.facecolor: red\n")
+    code = (
+        "import numpy as np; from pathlib import Path;"
+        "from sojourn.figures.matplotlib_figure import save_partition;"
+        "save_partition(np.ones((3, 4), dtype=np.int64), Path('drawn.png'), title='t')"
+    )
+    drawn = []
+    for folder in (tmp_path, tmp_path / "empty"):
+        folder.mkdir(exist_ok=True)
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            check=True,
+            timeout=120,
+        )
+        drawn.append((folder / "drawn.png").read_bytes())
+    assert drawn[0] == drawn[1]
+
+
 POISONED = (
     *("sojourn", "joblib", "numpy", "scipy", "torch", "sklearn", "plotly", "matplotlib", "typer"),
     *("json", "tomllib", "cloudpickle", "flwr", "numba", "threadpoolctl", "site", "usercustomize"),
@@ -245,3 +312,71 @@ def test_of_two_commands_that_write_to_one_folder_one_says_so(run, tmp_path, com
     assert result.code == 2
     assert "another command is writing to this folder" in result.error
     assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.fixture
+def deployed(tmp_path):
+    """The folder of a deployment, as its server leaves it."""
+    folder = tmp_path / "deployed"
+    folder.mkdir()
+    numbers = ("test_loss", "test_accuracy", "train_loss", "staleness")
+    rows = [
+        {"strategy": "mine", "seed": 0, "learning_rate": 0.1, "clock": "real", "round": k}
+        | {"time": 5.0 * k, "diverged_at": None, "gradients": k, "updates": k}
+        | dict.fromkeys(numbers, 0.5)
+        for k in range(3)
+    ]
+    tasks = [
+        {"client": k % 2, "dispatched": k, "time": 1.0 + k, "service_seconds": 0.5}
+        for k in range(6)
+    ]
+    client = {"name": "phone", "status": "alive", "used": 3, "refused": 0}
+    status = {
+        "clients": [client, client],
+        "counts": {"routed": 6},
+        "sessions": [[0.0, 1.7e9]],
+    }
+    for name, records in (("history.jsonl", rows), ("tasks.jsonl", tasks)):
+        (folder / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "status.json").write_text(json.dumps(status))
+    (folder / "events.log").write_text("1.0\tlate\tphone: late\n")
+    return folder
+
+
+def test_a_line_that_a_killed_server_left_half_written_is_left_out(run, deployed):
+    page = ("report", "deployed", "--no-stills", "--out", "page.html")
+    for name in ("tasks.jsonl", "events.log"):
+        path = deployed / name
+        path.write_text(path.read_text() + '{"client": 1, "disp')
+    for command in (page, ("compare", "deployed")):
+        result = run(*command)
+        assert result.code == 0, result.error
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tasks.jsonl", '{"client": 0}\n'),
+        ("tasks.jsonl", "[" * 100_000 + "\n"),
+        ("tasks.jsonl", '{"client": -1, "dispatched": 0, "time": 1, "service_seconds": 1}\n'),
+        ("tasks.jsonl", '{"client": 0, "dispatched": 9, "time": 1, "service_seconds": 1}\n'),
+        ("tasks.jsonl", '{"client": 0, "dispatched": 0, "time": 1e300, "service_seconds": 1}\n'),
+        ("status.json", '{"clients": [{"name": 1}]}'),
+        ("status.json", '{"counts": {"lost": "many"}}'),
+        ("status.json", "[]"),
+        ("events.log", "no seconds\tkind\ttext\n"),
+        ("events.log", "1.0\n"),
+    ],
+)
+def test_records_of_a_strangers_deployment_that_are_none_are_refused(run, deployed, name, text):
+    (deployed / name).write_text(text)
+    result = run("report", "deployed", "--no-stills", "--out", "page.html")
+    assert result.code == 2 and name in result.error, result.error
+    assert Watcher(deployed).look()["title"]
+
+
+def test_times_beyond_the_calendar_are_shown_as_seconds(run, deployed):
+    status = json.loads((deployed / "status.json").read_text())
+    (deployed / "status.json").write_text(json.dumps(status | {"sessions": [[0.0, 1e300], [1.0]]}))
+    result = run("report", "deployed", "--no-stills", "--out", "page.html")
+    assert result.code == 0, result.error

@@ -35,15 +35,19 @@ _placed: dict[str, Path] = {}
 _MARK = "__sojourn_source__"
 
 
-def _everything(module: str) -> bool:
+Trust = Callable[[str, Path | None], bool]
+"""Whether a module may run: its name, and the folder that it lies in (``None``: it is installed)."""
+
+
+def _everything(module: str, place: Path | None) -> bool:
     return True
 
 
-_is_trusted: Callable[[str], bool] = _everything
+_is_trusted: Trust = _everything
 
 
-def trust_only(is_trusted: Callable[[str], bool]) -> None:
-    """From now on run modules that lie beside files only if ``is_trusted(module)``.
+def trust_only(is_trusted: Trust = _everything) -> None:
+    """From now on run modules of others only if ``is_trusted``; Sojourn's own always run.
 
     Python programs run what they name; the command line asks before it runs what a file names.
     """
@@ -52,17 +56,23 @@ def trust_only(is_trusted: Callable[[str], bool]) -> None:
 
 
 class Untrusted(InvalidInput):
-    """Code that a file names, and that its reader has not agreed to run."""
+    """Code that a file names, and that its reader has not agreed to run.
 
-    def __init__(self, module: str, path: Path) -> None:
+    Also installed code: importing a module runs it, and what is called in it is the file's choice.
+    """
+
+    def __init__(self, module: str, path: Path | None) -> None:
         self._given = module, path
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if path is None:
+            where = "if it is installed"
+        else:
+            where = f"{path}, SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
         super().__init__(
-            f"the code of '{module}' ({path}, SHA-256 {digest[:16]}) is named by a file, not by you, "
+            f"the code of '{module}' ({where}) is named by a file, not by you, "
             "and is not run. If you trust it: sojourn --trust ..., with the same command"
         )
 
-    def __reduce__(self) -> tuple[type["Untrusted"], tuple[str, Path]]:
+    def __reduce__(self) -> tuple[type["Untrusted"], tuple[str, Path | None]]:
         """Errors come back from other processes, pickled."""
         return Untrusted, self._given
 
@@ -134,12 +144,12 @@ def import_beside(module: str, folder: Path | None = None) -> ModuleType:
     """The module of that name, from the first place in which it is found (see the head of this file).
 
     A module of the same name with different source is reloaded, so that long-lived workers do not run
-    stale code. A module that is not installed raises ``Untrusted`` if `trust_only` excludes it.
+    stale code. A module that `trust_only` excludes raises ``Untrusted``.
     """
+    place = _place_of(module, folder)
+    if not (_is_own(module) or _is_trusted(module, place)):
+        raise Untrusted(module, None if place is None else _files(module, place)[-1])
     sources = sources_of([module], folder)
-    if sources.files and not _is_trusted(module):
-        place = _place_of(module, folder) or Path()
-        raise Untrusted(module, _files(module, place)[-1])
     with _first(sources, folder):
         return importlib.import_module(module)
 
@@ -167,6 +177,10 @@ def _first(sources: Sources, folder: Path | None) -> Iterator[None]:
                 vars(sys.modules[name]).setdefault(_MARK, text)
 
 
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == "sojourn"
+
+
 def _places(folder: Path | None) -> list[Path]:
     here = Path.cwd()
     beside = [] if folder is None else [folder.resolve(), folder.resolve() / KEPT_IN]
@@ -175,7 +189,7 @@ def _places(folder: Path | None) -> list[Path]:
 
 def _place_of(module: str, folder: Path | None) -> Path | None:
     """The first folder in which ``module`` lies; ``None`` if it has to be installed."""
-    if module.partition(".")[0] == "sojourn":
+    if _is_own(module):
         return None
     return next((place for place in _places(folder) if _files(module, place)), None)
 

@@ -22,7 +22,7 @@ from sojourn._support.ledger import accept_edits, noted
 from sojourn._support.progress import never_silent
 from sojourn._support.user_modules import trust_only
 from sojourn.cli.options import sparing_inputs
-from sojourn.errors import EXTRAS, MissingExtra, SojournError
+from sojourn.errors import EXTRAS, InvalidInput, MissingExtra, SojournError
 from sojourn.version import __version__
 
 WORDS = "sojourn.words"
@@ -63,7 +63,7 @@ def _common(
     trust: bool = typer.Option(
         False,
         "--trust",
-        help="Run code that lies beside a file or folder of others and is named there.",
+        help="Run code that a file or folder of others names.",
     ),
     use_edited: bool = typer.Option(
         False,
@@ -73,15 +73,27 @@ def _common(
 ) -> None:
     accept_edits(use_edited)
     context.call_on_close(_name_edited)
+    if not trust:
+        _refuse_compiler_settings()
     if not trust and context.invoked_subcommand not in RUN_CODE:
         words = [word.rpartition("=")[2] for word in context.meta[WORDS]]
         # A file or folder of that name is what was meant, and whoever made it chose its name.
         named = {word.partition(":")[0] for word in words if ":" in word and not exists(word)}
-        trust_only(named.__contains__)
+        # One of that name beside a file of others is not what was named.
+        trust_only(lambda module, place: module in named and place in (None, Path.cwd()))
         # A program that calls a command and goes on trusts its own modules again.
-        context.call_on_close(lambda: trust_only(lambda module: True))
+        context.call_on_close(trust_only)
     else:
-        trust_only(lambda module: True)
+        trust_only()
+
+
+def _refuse_compiler_settings() -> None:
+    """Numba reads its settings from the working folder, and one says where the compiled code to run lies."""
+    if exists(COMPILER_SETTINGS):
+        raise InvalidInput(
+            f"'{COMPILER_SETTINGS}' in this folder would tell the compiler Numba which code to load. Work in "
+            "another folder; if you trust the file: sojourn --trust ..., with the same command"
+        )
 
 
 def _name_edited() -> None:
@@ -90,6 +102,7 @@ def _name_edited() -> None:
     accept_edits(False)
 
 
+COMPILER_SETTINGS = ".numba_config.yaml"
 RUN_CODE = {"train", "tune", "calibrate", "deploy", "client", "reproduce"}
 """Commands whose purpose is to run the code that an experiment or an app names."""
 SERVING = {"explore", "watch", "deploy", "client"}

@@ -2,14 +2,15 @@
 
 import io
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import rc_context, rcdefaults, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -93,21 +94,21 @@ def save_view(
     the figure is as narrow as a column.
     """
     style = {**_STYLE, "font.size": _STYLE["font.size"] if size[0] > NARROW else SMALL}
-    with rc_context(style):
+    with _styled(style):
         return _save(_draw(figure, view, size), figure, target)
 
 
 def svg_of(figure: Figure, view: View) -> str:
     """One view of a figure as SVG, for notebooks and pages."""
     text = io.StringIO()
-    with rc_context(_STYLE):
+    with _styled(_STYLE):
         _draw(figure, view).savefig(text, format="svg", metadata=_metadata(figure, "svg"))
     return text.getvalue()
 
 
 def save_timelines(panels: Sequence[tuple[str, Timeline]], path: Path) -> None:
     """Draw timelines side by side into the PNG file ``path``."""
-    with rc_context({**_STYLE, "axes.grid": False, "axes.spines.left": False}):
+    with _styled({**_STYLE, "axes.grid": False, "axes.spines.left": False}):
         shown = [(title, timeline.sampled()) for title, timeline in panels]
         rows = max(timeline.clients for _, timeline in shown)
         canvas = _canvas((7.2 * len(panels), 1.4 + 0.15 * rows))
@@ -121,7 +122,7 @@ def save_timelines(panels: Sequence[tuple[str, Timeline]], path: Path) -> None:
 def save_partition(table: NDArray[np.int64], path: Path, *, title: str) -> None:
     """Draw ``table`` (clients x labels) as dots whose area is the number of samples, PNG or SVG."""
     clients, labels = table.shape
-    with rc_context({**_STYLE, "axes.grid": False}):
+    with _styled({**_STYLE, "axes.grid": False}):
         size = max(4.0, min(14.0, 1.6 + 0.28 * clients)), max(3.0, 1.2 + 0.22 * min(labels, 40))
         canvas = _canvas(size)
         axes = canvas.add_subplot()
@@ -141,6 +142,15 @@ def save_partition(table: NDArray[np.int64], path: Path, *, title: str) -> None:
             canvas.savefig(temporary, format=path.suffix.removeprefix("."), dpi=_DPI)
 
 
+@contextmanager
+def _styled(style: Any) -> Iterator[None]:
+    """Within, figures look like this everywhere: a ``matplotlibrc`` in the working folder changes nothing."""
+    with rc_context():
+        rcdefaults()
+        rcParams.update(style)
+        yield
+
+
 def _canvas(size: tuple[float, float]) -> Canvas:
     canvas = Canvas(figsize=size, layout="constrained")
     FigureCanvasAgg(canvas)
@@ -157,7 +167,7 @@ def _find_layout(canvas: Canvas) -> None:
 def _save_both(item: tuple[Figure, View, Path]) -> list[Path]:
     """Draw a view once, and write it in both formats."""
     figure, view, stem = item
-    with rc_context(_STYLE):
+    with _styled(_STYLE):
         canvas = _draw(figure, view)
         return [
             _save(canvas, figure, stem.with_name(f"{stem.name}.{suffix}")) for suffix in SUFFIXES
