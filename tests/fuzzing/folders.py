@@ -30,6 +30,7 @@ STATUS = {
     **{"phase": "running", "elapsed": 40.0, "updates": 40, "of": 100, "throughput": 1.0},
     **{"staleness": 2.0, "accuracy": 0.5, "loss": 1.0, "counts": {"used": 40}, "held": 0},
     **{"concurrency": 5, "policy": "routed", "clients": [MEMBER] * 5},
+    **{"sessions": [[0.0, 1.7e9], [20.0, 1.7e9 + 60.0]], "heartbeat": 1.7e9},
 }
 VALUES: list[Any] = [
     *(None, True, -1, 0, 1e308, -1e308, float("nan"), float("inf"), 10**30, 10**400),
@@ -53,15 +54,27 @@ def made_folders() -> dict[str, dict[str, bytes]]:
         maker.join()
         assert maker.exitcode == 0, "a command that makes a folder failed; what it said is above"
         made = {name: _files(folder / name) for name in ("planned", "trained", "tuned")}
-    tasks = [{**TASK, "client": k % 5, "service_seconds": 1.0 + 0.1 * k} for k in range(40)]
+    tasks = [
+        {**TASK, "client": k % 5, "time": 1.25 + k, "service_seconds": 1.0 + 0.1 * k}
+        for k in range(40)
+    ]
     lines = "".join(json.dumps(task) + "\n" for task in tasks).encode()
     made["deployed"] = {
-        **{path: made["trained"][path] for path in ("history.jsonl", "summary.json")},
+        "summary.json": made["trained"]["summary.json"],
+        "history.jsonl": _measured(made["trained"]["history.jsonl"]),
         "tasks.jsonl": lines,
         "status.json": json.dumps(STATUS).encode(),
-        "events.log": b"1.0\tjoined\tphone\n",
+        "events.log": b"1.0\tjoined\tphone\n2.0\trefused\tphone: update refused: x (y)\n",
     }
     return made
+
+
+def _measured(histories: bytes) -> bytes:
+    """The first strategy on real clocks, as a deployment has it; the other is its prediction."""
+    lines = [json.loads(line) for line in histories.splitlines()]
+    for line in lines:
+        line["clock"] = "virtual" if line["strategy"] == "two" else "real"
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
 def _make(folder: Path) -> None:

@@ -102,6 +102,8 @@ def _is_of(value: object, kind: type | None) -> bool:
         return value is None if kind is None else kind is bool
     if kind is float:
         return isinstance(value, int | float) and -LARGEST_FLOAT <= value <= LARGEST_FLOAT
+    if kind is int:
+        return isinstance(value, int) and -LARGEST <= value <= LARGEST
     return isinstance(value, kind)
 
 

@@ -13,7 +13,7 @@ from sojourn._support.numbers import number
 from sojourn.figures.figure import Figure, Series, Table, View
 from sojourn.figures.timeline import SECONDS, Timeline
 from sojourn.report.curves import learning_figure
-from sojourn.report.deployment import DEPLOYED, UNKNOWN, Deployment, comparison_rows
+from sojourn.report.deployment import DEPLOYED, OUTCOMES, UNKNOWN, Deployment, comparison_rows
 from sojourn.report.page import Drawing, Section
 from sojourn.runs.folder import Run
 
@@ -23,16 +23,6 @@ WINDOWS = 40
 """Parts of the run over which its throughput and staleness are drawn."""
 OPENING_ROWS = 36
 """Clients that the timeline of the first screen shows at most."""
-OUTCOMES = {
-    "routed": "tasks handed out",
-    "used": "updates that moved the model",
-    "dropped": "updates that the rule did not want, or that were held back",
-    "refused": "answers that were no good",
-    "lost": "tasks taken from a client that failed, left or was overdue, and never answered",
-    "withdrawn": "tasks taken from such a client before they were sent to it",
-    "late": "replies after their deadline; the first to a task is used all the same",
-    "unknown": "replies to a task that was never sent, or to another client's",
-}
 
 
 def deployment_sections(run: Run, index: int, found: Deployment) -> list[Section]:
@@ -68,7 +58,7 @@ def deployment_sections(run: Run, index: int, found: Deployment) -> list[Section
         opening=True,
     )
     folded = [tasks_section(index, run.name, found), events_section(index, run.name, found)]
-    if len(found.tasks) > 2:
+    if len(found.tasks) > 2 and found.seconds > 0:
         folded.insert(0, pace_section(index, run.name, found))
     return [opening, *folded]
 

@@ -4,17 +4,19 @@ The same plan in virtual time, which a deployment writes beside its own history,
 it stands beside what was measured and is not compared with it as another strategy.
 """
 
-import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sojourn._support.configuration import check_shape, parse_json
 from sojourn._support.estimate import Estimate
+from sojourn._support.files import exists, printable, read_text
 from sojourn._support.numbers import number
 from sojourn.errors import InvalidFile, SojournError
 from sojourn.figures.palette import Ink
@@ -33,6 +35,31 @@ TROUBLES = ("refused", "late", "lost")
 MOST_TROUBLE = 0.2
 """Share of the tasks beyond which their failures are the first news."""
 PACE = ("{} updates a second", "mean staleness {}")
+OUTCOMES = {
+    "routed": "tasks handed out",
+    "used": "updates that moved the model",
+    "dropped": "updates that the rule did not want, or that were held back",
+    "refused": "answers that were no good",
+    "lost": "tasks taken from a client that failed, left or was overdue, and never answered",
+    "withdrawn": "tasks taken from such a client before they were sent to it",
+    "late": "replies after their deadline; the first to a task is used all the same",
+    "unknown": "replies to a task that was never sent, or to another client's",
+}
+MAYBE = (float, None)
+STATUS = {
+    "clients?": [
+        {
+            **{"name": str, "number?": int, "status": str, "used": int, "refused": int},
+            **{"seconds?": MAYBE, "planned?": MAYBE},
+        }
+    ],
+    "counts?": {f"{kind}?": int for kind in OUTCOMES},
+    "sessions?": [[float]],
+}
+TASK = {"client": int, "dispatched": int, "time": float, "service_seconds": MAYBE}
+"""What is looked at of a deployment's files: they may be anybody's, and half written."""
+LONGEST = 1e12
+"""Seconds, and clients."""
 DEPLOYED = Ink("#0064a4", "#5cb6f2")
 
 
@@ -82,7 +109,10 @@ class Deployment:
         if not begun:
             return f"{seconds:.1f} s"
         elapsed, unix = begun[-1]
-        return f"{datetime.fromtimestamp(unix + seconds - elapsed, UTC):%Y-%m-%d %H:%M:%S}"
+        try:
+            return f"{datetime.fromtimestamp(unix + seconds - elapsed, UTC):%Y-%m-%d %H:%M:%S}"
+        except (ValueError, OverflowError, OSError):  # beyond the calendar
+            return f"{seconds:.1f} s"
 
 
 def deployment_of(run: Run) -> Deployment | None:
@@ -92,17 +122,17 @@ def deployment_of(run: Run) -> Deployment | None:
         return None
     folder = RunFolder(run.path)
     others = [history for history in run.histories if history.clock != "real"]
-    status = json.loads(_text(folder.status_path) or "{}")
-    tasks = [json.loads(line) for line in _text(folder.tasks_path).splitlines()]
-    events = [line.split("\t", 2) for line in _text(folder.events_path).splitlines()]
+    status = parse_json(_text(folder.status_path) or "{}", str(folder.status_path))
+    check_shape(status, STATUS, str(folder.status_path))
+    tasks = _tasks(folder.tasks_path)
     return Deployment(
         measured=real[0],
         predicted=others[0] if others else None,
         status=status,
         tasks=tasks,
-        events=[(float(at), kind, text) for at, kind, text in events],
+        events=_events(folder.events_path),
         prediction=predict(folder, others, rounds=len(tasks)) if others and tasks else None,
-        sessions=[(float(elapsed), float(unix)) for elapsed, unix in status.get("sessions", ())],
+        sessions=[(pair[0], pair[1]) for pair in status.get("sessions", ()) if len(pair) == 2],
     )
 
 
@@ -193,11 +223,42 @@ def comparison_rows(run: Run, found: Deployment) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _text(path: Any) -> str:
-    """The text of a file that a server may be writing; nothing if it is not there."""
-    try:
-        return str(path.read_text(encoding="utf-8", errors="replace"))
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise InvalidFile(f"{path}: cannot be read ({error.strerror})") from error
+def _tasks(path: Path) -> list[Mapping[str, Any]]:
+    """The records of a deployment, in the order of time; ``InvalidFile`` if they are none."""
+    found: list[Mapping[str, Any]] = []
+    latest = 0.0
+    for line_number, line in enumerate(_whole_lines(path), 1):
+        where = f"{path}, line {line_number}"
+        task = parse_json(line, where)
+        check_shape(task, TASK, where)
+        if not latest <= task["time"] <= LONGEST:
+            raise InvalidFile(f"{where}: time must not decrease, nor be beyond {LONGEST:g} seconds")
+        if not (0 <= task["client"] <= LONGEST and 0 <= task["dispatched"] < line_number):
+            raise InvalidFile(f"{where}: client and dispatched must be those of a task before it")
+        latest = task["time"]
+        found.append(task)
+    return found
+
+
+def _events(path: Path) -> list[tuple[float, str, str]]:
+    found = []
+    for line_number, line in enumerate(_whole_lines(path), 1):
+        seconds, *rest = printable(line).split("\t", 2)
+        try:
+            at = float(seconds)
+        except ValueError:
+            at = math.nan
+        if len(rest) != 2 or not math.isfinite(at):
+            raise InvalidFile(f"{path}, line {line_number}: must be seconds, a kind and a text")
+        found.append((at, rest[0], rest[1]))
+    return found
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines of a file without the last if it has no end: its server writes it, or was killed."""
+    return _text(path).split("\n")[:-1]
+
+
+def _text(path: Path) -> str:
+    """Nothing if there is no such file."""
+    return read_text(path, errors="replace") if exists(path) else ""
