@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
@@ -56,7 +57,7 @@ def _plotly_view(view: View, palette: Mapping[str, Ink]) -> dict[str, object]:
         bargap=0.28,
         xaxis=_x_axis(view),
         yaxis={
-            "title": {"text": view.y_label, "standoff": 8},
+            "title": {"text": _plain(view.y_label), "standoff": 8},
             "type": "log" if view.log_y else "linear",
             "range": [low, high],
             "tickformat": ".0%" if view.percent else None,
@@ -99,13 +100,16 @@ def _short(value: float) -> str:
 def _x_axis(view: View) -> dict[str, object]:
     axis = {
         "hoverformat": ",.3~r",
-        "title": {"text": view.x_label, "standoff": 8},
+        "title": {"text": _plain(view.x_label), "standoff": 8},
         "type": "log" if view.log_x else "linear",
         "automargin": False,
     }
     if view.categories:
         count = len(view.categories)
-        ticks = {"tickvals": list(range(count)), "ticktext": list(view.categories)}
+        ticks = {
+            "tickvals": list(range(count)),
+            "ticktext": [_plain(name) for name in view.categories],
+        }
         return {**axis, **ticks, "range": [-0.5, count - 0.5]}
     low, high = _span(view)
     return {**axis, "range": [low, high], **(_log_ticks(low, high) if view.log_x else {})}
@@ -148,7 +152,7 @@ def _traces(
     common = {
         "x": _small(series.x),
         "y": _small(series.y),
-        "name": series.label,
+        "name": _plain(series.label),
         "meta": _meta(series, ink),
         "hovertemplate": f"%{{fullData.name}}: %{{y:{number}}}<extra></extra>",
     }
@@ -160,7 +164,7 @@ def _traces(
             go.Scatter(
                 **common,
                 mode="markers+text" if series.text else "markers",
-                text=list(series.text) or None,
+                text=[_plain(text) for text in series.text] or None,
                 textposition=label_sides or None,
                 marker={"size": 10, "symbol": ink.marker},
                 cliponaxis=False,
@@ -199,10 +203,15 @@ def _band(series: Series, ink: Ink) -> list[go.Scatter]:
             mode="lines",
             line={"width": 0},
             hoverinfo="skip",
-            name=series.label,
+            name=_plain(series.label),
             meta={**_meta(series, ink), "band": True},
         )
     ]
+
+
+def _plain(text: str) -> str:
+    """As Plotly shows it letter by letter: it takes tags in its texts for bold type, links and lines."""
+    return escape(text, quote=False)
 
 
 def _meta(series: Series, ink: Ink) -> dict[str, object]:
@@ -217,7 +226,7 @@ def _small(values: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def _end_labels(view: View, ink: dict[str, Ink]) -> list[dict[str, object]]:
-    """Labels at the right end of the curves, where there is more than one."""
+    """Labels at the right end of the curves, where there is more than one; the page's script shortens them."""
     labels = end_labels(view, HEIGHT - _TOP - _BOTTOM, _LABEL_GAP)
     return [
         {

@@ -34,6 +34,8 @@
   }
 
   /* a label leaves the curves most of the width */
+  /* Plotly takes tags in its texts for bold type, links and lines: names are shown letter by letter. */
+  const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
   const pen = document.createElement("canvas").getContext("2d");
@@ -74,10 +76,10 @@
     const inside = { xanchor: "right", xshift: -2 };
     layout.annotations = (view.layout.annotations || [])
       .filter((note) => !hidden.has(note.name) && (wide || (strong.size < 4 && strong.has(note.name))))
-      .map((note) => Object.assign({}, note, { text: short(note.text, width > 540 ? 38 : 26), hovertext: note.text, font: { size: 12, color: inks.get(note.name) } },
+      .map((note) => Object.assign({}, note, { text: short(note.text, width > 540 ? 38 : 26), hovertext: plain(note.text), font: { size: 12, color: inks.get(note.name) } },
         wide ? {} : Object.assign({ yshift: note.yshift - 10 }, inside)));
     const longest = wide ? Math.max(0, ...layout.annotations.map((note) => widthOf(note.text))) : 0;
-    for (const note of layout.annotations) if (picks.has(note.name)) note.text = `<b>${note.text}</b>`;
+    for (const note of layout.annotations) note.text = picks.has(note.name) ? `<b>${plain(note.text)}</b>` : plain(note.text);
     layout.margin = Object.assign({}, view.layout.margin, { r: longest ? 14 + longest : 14 });
     if (printing) layout.width = PAPER;
     return { data: data, layout: layout };
