@@ -384,3 +384,12 @@ def test_killed_before_the_experiment_is_written_it_begins_anew(tmp_path: Path) 
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "fleet.csv").write_text(FLEET)
     assert not RunFolder(tmp_path / "own").empty, "not made by a run"
+
+
+def test_a_plan_that_a_killed_run_left_half_written_is_none(tmp_path: Path) -> None:
+    """It is in no line of the ledger, and would be taken for one that was edited."""
+    plan = RunFolder(tmp_path).plan_path("uniform")
+    plan.parent.mkdir(exist_ok=True)
+    plan.touch()
+    plan.with_name(f".{plan.name}.0123abcd.toml").touch()
+    assert list(RunFolder(tmp_path).plans) == [plan.stem]

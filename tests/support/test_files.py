@@ -1,5 +1,6 @@
 """Writing files: what stands there is replaced whole, or is as it was."""
 
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -75,3 +76,23 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> Non
         pass
     assert not any(path.exists() for path in left)
     assert all(path.exists() for path in own)
+
+
+def test_what_another_command_writes_below_is_not_removed(tmp_path: Path) -> None:
+    """A reproduction's cells lie four folders deep; a run in a folder of its own there has its own lock."""
+    deep = tmp_path / "cells" / "a" / "uniform" / "cells"
+    other = tmp_path / "other"
+    linked = tmp_path.with_name(f"{tmp_path.name}-linked")
+    for folder in (deep, other, linked):
+        folder.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(linked)
+    name = ".a.jsonl.0123abcd.jsonl"
+    for folder in (deep, other, linked):
+        (folder / name).touch()
+    handle = os.open(other, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with alone_in(tmp_path):
+        pass
+    os.close(handle)
+    left = [folder.name for folder in (deep, other, linked) if (folder / name).exists()]
+    assert left == ["other", linked.name]

@@ -8,7 +8,7 @@ import signal
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +19,8 @@ MOST_TEXT = 1_000_000_000
 
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}(\.[^.]+)?")
 """What `replacing` calls its temporary files: the name of the target, a random part, the suffix again."""
+DEEPEST = 4
+"""Folders below a run's in which it writes: a reproduction's cells are whole runs."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -161,14 +163,32 @@ def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
         os.close(handle)
 
 
-def _remove_half_written(folder: Path) -> None:
-    """Remove temporary files of `replacing` in ``folder`` and up to two levels below, where runs write."""
-    for pattern in (".*", "*/.*", "*/*/.*"):
-        for path in folder.glob(pattern):
-            match = _TEMPORARY.fullmatch(path.name)
+def _remove_half_written(folder: Path, depth: int = DEEPEST) -> None:
+    """Remove temporary files of `replacing` in ``folder`` and below, but not where another process is at work.
+
+    Links are not followed, and what cannot be read or removed stays.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if depth and not entry.name.startswith("."):
+                    _remove_if_alone(Path(entry.path), depth - 1)
+                continue
+            match = _TEMPORARY.fullmatch(entry.name)
             ours = match is not None and Path(match[1]).suffix == (match[2] or "")
-            if ours and path.is_file() and not path.is_symlink():
-                path.unlink(missing_ok=True)
+            if ours and entry.is_file(follow_symlinks=False):
+                Path(entry.path).unlink(missing_ok=True)
+
+
+def _remove_if_alone(folder: Path, depth: int) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_half_written(folder, depth)
+    except BlockingIOError:  # another command writes there
+        pass
+    finally:
+        os.close(handle)
 
 
 @contextmanager

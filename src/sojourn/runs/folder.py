@@ -276,7 +276,7 @@ class RunFolder:
     @property
     def plans(self) -> dict[str, Path]:
         """The plan files of the run, by the name of their strategy."""
-        return {path.stem: path for path in sorted(self.plan_path("").parent.glob("*.toml"))}
+        return {path.stem: path for path in sorted(self.plan_path("").parent.glob("[!.]*.toml"))}
 
     def networks(self, summary: Mapping[str, Any] | None = None) -> dict[str, Network]:
         """The network of every strategy whose tasks follow a routing, from the summary."""
