@@ -10,6 +10,7 @@ Exit code 1 if a claim fails.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -36,6 +37,7 @@ from torch.utils.data import Dataset, default_collate
 
 import sojourn as sj
 from sojourn.rules import Arrival, AsyncSGD, GeneralizedAsyncSGD, ServerState
+from sojourn.rules.weighting import task_ordinals
 from sojourn.strategy import Strategy
 from sojourn.training import Problem
 from sojourn.training.data.sets import load_dataset
@@ -490,10 +492,12 @@ def datasets(turns: int) -> Iterator[Verdict]:
     bare_model = problem.trained_model(problem.initial_weights()).train()
     parameters = list(bare_model.parameters())
     batches, clients = problem.batches(1), schedule.client.tolist()
+    wanted = zip(clients, task_ordinals(np.asarray(clients)).tolist(), strict=True)
+    same = itertools.islice(wanted, first - 1, None)  # One task is tried before the windows.
 
     def bare(tasks: int) -> None:
-        for task in range(tasks):
-            dataset, chosen = sets[clients[task]], batches.indices(clients[task], task).tolist()
+        for client, ordinal in itertools.islice(same, tasks):
+            dataset, chosen = sets[client], batches.indices(client, ordinal).tolist()
             x, y = default_collate([dataset[place] for place in chosen])
             torch.autograd.grad(problem.loss(bare_model(x), y), parameters)
 

@@ -112,7 +112,7 @@ def build(
 
 def _seeded(seed: int) -> AbstractContextManager[None]:
     try:
-        from sojourn.training.problem.samples import forked_generators
+        from sojourn.training.problem.generators import forked_generators
     except ImportError:  # without torch
         return nullcontext()
     return forked_generators(seed)

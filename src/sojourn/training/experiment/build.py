@@ -19,8 +19,9 @@ from sojourn.training.data.sets import CropAndFlip, Dataset, load_dataset
 from sojourn.training.experiment.calibrate import Calibration, calibrate
 from sojourn.training.experiment.experiment import Experiment
 from sojourn.training.experiment.models import build_model
+from sojourn.training.problem.generators import forked_generators
 from sojourn.training.problem.problem import Problem
-from sojourn.training.problem.samples import TensorSamples, forked_generators
+from sojourn.training.problem.samples import TensorSamples
 from sojourn.training.replay.checkpoint import digest
 from sojourn.types import FloatArray
 

@@ -1,7 +1,6 @@
 """The batches of every client: which samples, how they are augmented, and the seeds of their noise."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -142,23 +141,3 @@ def _pick(order: IntArray, swaps: IntArray, picked: IntArray) -> None:
             j = swaps[row, i]
             order[i], order[j] = order[j], order[i]
             picked[row, i] = order[i]
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Inside, torch's own generators start from ``seed``; afterwards they are as they were.
-
-    Modules such as dropout take no generator of their own, and draw from that of their device.
-    """
-    before = torch.random.get_rng_state()
-    on_device = None
-    if device is not None and device.type == "cuda":
-        on_device = torch.cuda.get_rng_state(device)
-        torch.cuda.manual_seed_all(seed)
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.random.set_rng_state(before)
-        if device is not None and on_device is not None:
-            torch.cuda.set_rng_state(on_device, device)

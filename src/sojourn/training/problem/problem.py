@@ -13,9 +13,10 @@ from torch.nn import functional
 from sojourn._support.checks import check_whole
 from sojourn.errors import InvalidInput
 from sojourn.runs.measure import ACCURACY, LOSS, Measure, check_primary
-from sojourn.training.problem.batches import Augment, Batches, seeded
+from sojourn.training.problem.batches import Augment, Batches
 from sojourn.training.problem.evaluation import EVALUATION_CHUNK, Measures
 from sojourn.training.problem.flat import FlatModel, FlatVector, as_device, check_precision
+from sojourn.training.problem.generators import seeded
 from sojourn.training.problem.metrics import Count, Loss, Metric, accuracy_of, checked_metrics
 from sojourn.training.problem.optimizer import (
     ClientState,

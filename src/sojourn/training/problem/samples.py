@@ -1,10 +1,8 @@
 """The samples of every client: pairs of tensors in memory, or map-style datasets, made lazily or not."""
 
 import inspect
-import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -13,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
 from sojourn.errors import InvalidInput
+from sojourn.training.problem.generators import forked_generators
 
 Pair: TypeAlias = tuple[Any, Any]
 """A batch: inputs and labels, usually tensors, or whatever ``collate`` makes of samples."""
@@ -34,30 +33,8 @@ Made: TypeAlias = tuple[Tensor, Tensor] | MapDataset
 Entry: TypeAlias = Made | Callable[[], Made]
 """What one client holds: a pair of tensors, a dataset, or a function that makes one of them."""
 
-_SEEDED = np.random.RandomState(0)
-"""Seeded anew for each batch, which costs less than to make one."""
 LAZY_CLIENTS = 64
 """Datasets made by functions that are in memory at a time: those used last."""
-
-
-@contextmanager
-def forked_generators(seed: int) -> Iterator[None]:
-    """Inside, the generators of torch (on the CPU), NumPy and Python start from ``seed``.
-
-    Afterwards they are as they were: what a transform draws depends on ``seed`` alone.
-    """
-    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    torch_state = torch.random.get_rng_state()
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    _SEEDED.seed(seed % 2**32)
-    np.random.set_state(_SEEDED.get_state())  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(legacy)  # noqa: NPY002
-        torch.random.set_rng_state(torch_state)
 
 
 class TensorSamples:
@@ -145,7 +122,8 @@ class DatasetSamples:
         if client not in self._made:
             if len(self._made) >= LAZY_CLIENTS:
                 self._made.popitem(last=False)
-            made = _made(self._what(client), entry)
+            with forked_generators(client):  # Whatever batch is the first to ask for it.
+                made = _made(self._what(client), entry)
             self._known.setdefault(client, self._checked_length(client, made))
             self._made[client] = made
         self._made.move_to_end(client)
@@ -167,8 +145,8 @@ class DatasetSamples:
     def batch(self, client: int, places: Sequence[int], seed: int) -> Pair:
         """The samples at ``places`` of a client, collated; random transforms start from ``seed``."""
         chosen = places if self._indices is None else [self._indices[client][k] for k in places]
+        dataset = self.dataset(client)
         with forked_generators(seed):
-            dataset = self.dataset(client)
             try:
                 samples = [dataset[k] for k in chosen]
                 made: Any = (self._collate or default_collate)(samples)

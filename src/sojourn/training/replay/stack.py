@@ -7,6 +7,7 @@ from itertools import groupby, islice
 from sojourn._support.progress import Advance
 from sojourn.errors import InvalidInput
 from sojourn.rules.state import LocalSteps, client_part
+from sojourn.training.problem.generators import generators_put_back
 from sojourn.training.problem.gradients import (
     SHORTEST_RUN,
     ClientWork,
@@ -54,6 +55,7 @@ class Stack:
             for run in runs
         )
 
+    @generators_put_back()
     def run(
         self,
         positions: Sequence[ReplayState],
