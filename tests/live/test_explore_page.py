@@ -119,6 +119,17 @@ def test_nothing_overflows_is_cut_or_faint(
     made.close()
 
 
+def test_the_first_screen_has_advice_map_and_timeline(browser: Any, server: LocalServer) -> None:
+    made = Page(browser, server.address, viewport={"width": 1440, "height": 900})
+    made.page.wait_for_selector("body[data-answered] #timeline svg")
+    bottoms = made.page.evaluate(
+        "['#title', '#use', '#map svg', '#timeline svg']"
+        ".map(name => document.querySelector(name).getBoundingClientRect().bottom)"
+    )
+    assert all(0 < bottom <= 900 for bottom in bottoms), bottoms
+    made.close()
+
+
 @needs_axe
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_has_no_serious_violation_of_accessibility(

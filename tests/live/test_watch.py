@@ -18,6 +18,7 @@ from sojourn.deployment.status import RunStatus
 from sojourn.errors import InvalidInput
 from sojourn.figures.palette import GREY, inks
 from sojourn.live.watcher import PATIENCE, Follower, Lines, RunSeen, Standing, Watcher
+from sojourn.report.runs import report_of
 from sojourn.report.verdict import run_verdict, verdict_of
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History
@@ -241,6 +242,35 @@ def test_a_history_that_is_being_written_is_read_up_to_its_last_line(tmp_path: P
         History.read(path)
 
 
+def drawn_on_the_page(folder: Path) -> str:
+    """The timelines in the first screen of the folder's page."""
+    return report_of([folder]).sections[0].drawings[0].svg
+
+
+def test_the_timeline_of_a_deployment_is_that_of_its_page(tmp_path: Path) -> None:
+    """Also of clients who have left since; lines that are no task are left out."""
+    Deployment(tmp_path, updates=30, **{"evaluate-every": 10}).run_and_finish()
+    watcher = Watcher(tmp_path)
+    assert watcher.timeline() == {"of": "", "svg": ""}, "nobody has looked yet"
+    watcher.look()
+    assert watcher.timeline() == {"of": "30 tasks", "svg": drawn_on_the_page(tmp_path)}
+    task = json.loads((tmp_path / "tasks.jsonl").read_text().splitlines()[-1])
+    odd = [
+        {"client": -1},
+        {"dispatched": -7},
+        {"time": "inf"},
+        {"service_seconds": float("nan")},
+        {"client": []},
+    ]
+    with (tmp_path / "tasks.jsonl").open("a") as file:
+        file.writelines(json.dumps(task | wrong) + "\n" for wrong in odd)
+        file.write(json.dumps(task | {"client": 77}) + "\n")
+    watcher.look()
+    drawn = watcher.timeline()
+    assert drawn["of"] == "31 tasks"
+    assert ">client 77<" in drawn["svg"]
+
+
 def test_a_race_rung_by_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_race(tmp_path)
     (tmp_path / "out").mkdir()
@@ -262,6 +292,7 @@ def test_a_race_rung_by_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert done["title"].startswith(f"Use {tuned.pick.name}, learning rate")
     order = [tuned.halving.names[candidate.strategy] for candidate in tuned.halving.podium()]
     assert [row["name"] for row in done["race"]["rows"]] == order
+    assert watcher.timeline() == {"of": tuned.pick.name, "svg": drawn_on_the_page(tmp_path / "out")}
 
 
 def test_the_command_says_where_it_is_and_ends_quietly(tmp_path: Path) -> None:

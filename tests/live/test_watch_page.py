@@ -1,5 +1,6 @@
 """The live view in a real browser: follows without a reload, at every size, light and dark."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from sojourn.live.watcher import Watcher
+from sojourn.live.watcher import HALVING, Watcher
+from sojourn.runs.folder import RunFolder
 from sojourn.tuning.tune import tune
 from tests.browser import (
     CONTROLS,
@@ -25,6 +27,7 @@ from tests.live.conftest import write_race
 from tests.live.test_explore_page import Page
 
 __all__ = ["browser"]
+LONG = "never-queue, half debiased, adaptive, of forty"
 pytestmark = needs_chromium
 
 
@@ -56,22 +59,44 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+@pytest.fixture(scope="module")
+def trained(tuned: Path) -> Path:
+    """The confirming runs of that tuning alone, as a training leaves them, with a long name."""
+    folder = Path(shutil.copytree(tuned, tuned.parent / "trained"))
+    run = RunFolder(folder)
+    for path in (run.tuning_path, folder / HALVING, run.ledger.path):
+        path.unlink()
+    for path in (run.experiment_path, run.history_path, run.summary_path, *run.finished_cells):
+        path.write_text(path.read_text().replace('"busy"', f'"{LONG}"'))
+    return folder
+
+
 CUT = """[...document.querySelectorAll('.card, .tiles div, h1, p, button, pre, .chart')]
   .filter(e => e.offsetParent !== null && e.closest('.scroll') === null
     && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
 
 
-@pytest.mark.parametrize("which", ["deployed", "tuned"])
+FIRST = """['#title', '#text', '#timeline svg', '#curves svg'].map(name => [name,
+  Math.round(document.querySelector(name).getBoundingClientRect().bottom)])
+  .filter(([, bottom]) => bottom <= 0 || bottom > 900)"""
+"""What a wide window does not show without scrolling."""
+OUTSIDE = """[...document.querySelectorAll('#timeline svg text, #curves svg text')].filter(t => {
+  const box = t.getBoundingClientRect(), whole = t.closest('svg').getBoundingClientRect();
+  return box.left < whole.left - 1 || box.right > whole.right + 1 || box.bottom > whole.bottom + 1;
+}).map(t => t.textContent)"""
+
+
+@pytest.mark.parametrize("which", ["deployed", "tuned", "trained"])
 def test_nothing_overflows_is_cut_or_faint(
     browser: Any, request: Any, tmp_path: Path, which: str
 ) -> None:
-    """At three sizes, light and dark; in a wide window answer and curves are in the first screen."""
+    """At three sizes, light and dark; a wide window shows verdict, timeline and curves at once."""
     with watching(request.getfixturevalue(which)) as address:
         made = Page(browser, address, viewport={"width": 1440, "height": 900})
         page = made.page
         page.wait_for_selector("#curves .curve")
-        bottom = "document.querySelector('#curves svg').getBoundingClientRect().bottom"
-        assert page.evaluate(bottom) <= 900
+        page.wait_for_selector("#timeline svg")
+        assert page.evaluate(FIRST) == []
         for width, height in ((1440, 900), (1024, 768), (390, 844)):
             page.set_viewport_size({"width": width, "height": height})
             made.until(
@@ -80,6 +105,7 @@ def test_nothing_overflows_is_cut_or_faint(
             )
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert page.evaluate(CUT) == []
+            assert page.evaluate(OUTSIDE) == []
             for scheme in schemes(page):
                 shot = kept(tmp_path, f"watch-{which}-{width}-{scheme}.png")
                 page.screenshot(path=str(shot), full_page=True)
@@ -106,6 +132,7 @@ def test_it_is_printed_on_white_and_whole(
     with watching(request.getfixturevalue(which)) as address:
         made = Page(browser, address, color_scheme="dark")
         made.page.wait_for_selector("#curves .curve")
+        made.page.wait_for_selector("#timeline svg")
         assert printed_whole(made.page, kept(tmp_path, f"watch-{which}.pdf")) == []
         made.close()
 
@@ -118,6 +145,7 @@ def test_it_has_no_serious_violation_of_accessibility(
     with watching(request.getfixturevalue(which)) as address:
         made = Page(browser, address)
         made.page.wait_for_selector("#curves .curve")
+        made.page.wait_for_selector("#timeline svg")
         assert serious_violations(made.page) == []
         made.page.close()
 

@@ -17,7 +17,7 @@ def explore(
     open_browser: OpenOption = True,
     port: PortOption = 0,
 ) -> None:
-    """Move speeds, tasks in flight, policy and weights on a page, and see at once what follows.
+    """Change speeds, tasks in flight, policy and weights on a local page, and see the consequences.
 
     Example: sojourn explore three-clusters
     """
@@ -43,7 +43,7 @@ def watch(
     open_browser: OpenOption = True,
     port: PortOption = 0,
 ) -> None:
-    """Follow a run on a page: accuracy, successive halving, clients, time left.
+    """Follow a run on a local page: timeline, learning curves, clients, time left, verdict.
 
     The folder is only read; closing the page changes nothing.
 

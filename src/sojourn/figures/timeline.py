@@ -20,6 +20,8 @@ from sojourn.figures.svg import EDGES, LETTER, Entry, legend, legend_entries, le
 from sojourn.types import FloatArray, IntArray
 
 MOST_ROWS = 60
+OPENING_ROWS = 36
+"""Rows of a timeline that shares the first screen of a page with other figures."""
 LOOK_AHEAD = 8.0
 """How much longer than shown is simulated, so that tasks begun in the picture are seen to end."""
 TASKS_EACH = 12

@@ -15,6 +15,7 @@ from typing import TypedDict
 from sojourn._support.checks import check_number
 from sojourn.errors import InvalidInput, MissingExtra
 from sojourn.figures.palette import inks
+from sojourn.figures.timeline import OPENING_ROWS, timelines_svg
 from sojourn.fleet import Fleet
 from sojourn.live.numbers import advice, class_rows, command, landscape, summary, timeline
 from sojourn.live.server import Answer, LocalServer, page
@@ -335,4 +336,6 @@ class Explorer:
 
 def _drawn(settings: Settings, width: float) -> dict[str, str]:
     picture = timeline(settings)
-    return {"svg": picture.to_svg(styled=False, width=width), "words": picture.in_words()}
+    panels = [("", picture)]
+    svg = timelines_svg(panels, styled=False, width=width, stacked=True, most_rows=OPENING_ROWS)
+    return {"svg": svg, "words": picture.in_words()}

@@ -1,4 +1,4 @@
-"""The live view of a run folder: a sentence, curves, rungs, clients, as its files have them now.
+"""The live view of a run folder: a sentence, timelines, curves, rungs, clients, as its files have them.
 
 Files of a run that is going on are read again when they change. None is written, and half lines are
 left for the next time.
@@ -8,12 +8,13 @@ import json
 import math
 import os
 import stat
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, cast
 
 import numpy as np
 
@@ -24,11 +25,14 @@ from sojourn.dispatch import POLICIES, Policy
 from sojourn.dispatch.analysis import analyze
 from sojourn.errors import InvalidInput, SojournError
 from sojourn.figures.palette import GREY, inks
+from sojourn.figures.timeline import OPENING_ROWS, timelines_svg
 from sojourn.fleet import Fleet, Network
+from sojourn.fleet.named import read_fleet
 from sojourn.live.server import LocalServer, page
 from sojourn.report.curves import on_one_grid
 from sojourn.report.deployment import DEPLOYED, verdict_on
 from sojourn.report.outcomes import by_strategy, final, final_text, seen_staleness
+from sojourn.report.timelines import beside_uniform, of_deployment
 from sojourn.report.verdict import Verdict
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History
@@ -52,6 +56,8 @@ LAST_EVENTS = 12
 MOST_NEWS = 1 << 26
 """Bytes of a growing file that are taken in at one look; the rest comes with the next ones."""
 LONGEST_LINE = 1 << 20
+MOST_TASKS = 20_000
+"""Tasks of a deployment that its timeline is drawn from: the first ones."""
 MAYBE = (float, None)
 STATUS = {
     **{"phase": str, "updates?": float, "of?": float, "throughput?": MAYBE},
@@ -59,7 +65,7 @@ STATUS = {
     "clients?": [
         {
             **{"name": str, "status": str, "waiting": float, "used": float, "refused": float},
-            **{"rate?": MAYBE, "planned?": MAYBE, "routing?": float},
+            **{"number?": int, "rate?": MAYBE, "planned?": MAYBE, "routing?": float},
             **{"norm?": MAYBE, "agreement?": MAYBE, "speed?": MAYBE},
         }
     ],
@@ -182,6 +188,7 @@ class Follower:
         self._tasks = Lines(self.folder.tasks_path)
         self._events = Lines(self.folder.events_path)
         self.clients: dict[int, Seen] = {}
+        self.tasks: list[dict[str, object]] = []
         self.events: list[str] = []
 
     @property
@@ -232,10 +239,12 @@ class Follower:
         """Take in what was appended to the records of a deployment."""
         lines, anew = self._tasks.fresh()
         if anew:
-            self.clients = {}
+            self.clients, self.tasks = {}, []
         for line in lines:
             try:
                 record = json.loads(line)
+                if len(self.tasks) < MOST_TASKS:
+                    self.tasks.append(_task(record))
                 client, staleness = int(record["client"]), float(record["staleness"])
                 used = bool(record["used"])
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -263,6 +272,15 @@ class Follower:
             except OSError:
                 continue
         return max(times, default=None)
+
+
+def _task(record: Mapping[str, Any]) -> dict[str, object]:
+    """What a timeline needs of a line of ``tasks.jsonl``; ``ValueError`` where it is no such line."""
+    client, sent, time = int(record["client"]), int(record["dispatched"]), float(record["time"])
+    took = None if record["service_seconds"] is None else float(record["service_seconds"])
+    if min(client, sent, time, took or 0.0) < 0 or not math.isfinite(time + (took or 0.0)):
+        raise ValueError("a task in which something is negative or infinite")
+    return {"client": client, "dispatched": sent, "time": time, "service_seconds": took}
 
 
 def _label(history: History) -> tuple[str, int, float]:
@@ -331,11 +349,16 @@ class Watcher:
         self.follower = Follower(path)
         self._begun: tuple[float, float] | None = None
         self._said: tuple[float | None, Verdict] | None = None
+        self._subject = ""
+        self._drawn = ("", "")
+        self._drawing = threading.Lock()
 
     def serve_on(self, port: int = 0) -> LocalServer:
         """The server of this view, not yet serving."""
         about = {"folder": self.path.resolve().name}
-        return LocalServer(page("watch", about), {"look": self.look}, port=port)
+        return LocalServer(
+            page("watch", about), {"look": self.look, "timeline": self.timeline}, port=port
+        )
 
     def look(self, asked: Mapping[str, object] | None = None) -> dict[str, object]:
         """How it stands now."""
@@ -364,10 +387,16 @@ class Watcher:
         real = (run.history for run in finals if run.history.clock == "real")
         deployed = list(dict.fromkeys(history.strategy for history in real))
         groups = {} if verdict is None else verdict.groups
+        if status:
+            # To two digits, so that a picture of many tasks is not drawn again for every one.
+            self._subject = f"{len(follower.tasks):.2g} tasks" if follower.tasks else ""
+        else:
+            self._subject = self._leading(finals) if verdict is None else verdict.pick
         return {
             "kind": kind,
             "age": age,
             "left": self._left(standing, status),
+            "timeline": self._subject,
             "curves": _curves(
                 finals, pilots, deployed or ([] if verdict is None else verdict.strong)
             ),
@@ -384,6 +413,42 @@ class Watcher:
             "command": "" if verdict is None else verdict.next_command,
             **({} if status is None else self._measured(status)),
         }
+
+    def timeline(self, asked: Mapping[str, object] | None = None) -> dict[str, str]:
+        """The picture of who computes what when, as the page of the run has it; empty if there is none.
+
+        Of the strategy that ``look`` found leading beside uniform routing, or of a deployment's own
+        tasks. Drawn again only when ``look`` found another subject.
+        """
+        with self._drawing:
+            subject = self._subject
+            if self._drawn[0] != subject:
+                self._drawn = subject, self._draw(subject)
+            return {"of": subject, "svg": self._drawn[1]}
+
+    def _draw(self, subject: str) -> str:
+        follower = self.follower
+        try:
+            if (status := follower.status) is not None:
+                shown = of_deployment(status.get("clients", ()), follower.tasks)
+            elif (strategy := follower.folder.strategies([subject]).get(subject)) is not None:
+                fleet = read_fleet(str(follower.folder.experiment["fleet"]), follower.folder.path)
+                shown = beside_uniform(strategy, fleet)
+            else:
+                return ""
+        except SojournError:  # no experiment yet, or one whose own code is not trusted
+            return ""
+        panels = list(shown.items())
+        rows = OPENING_ROWS
+        return timelines_svg(panels, styled=False, stacked=True, most_rows=rows) if panels else ""
+
+    def _leading(self, runs: list[RunSeen]) -> str:
+        """The best strategy so far; before the first evaluation, the first of the experiment."""
+        best = _best(runs)
+        names = [
+            str(entry.get("name", "")) for entry in self.follower.experiment.get("strategy", [])
+        ]
+        return best.strategy if best is not None else next(iter(names), "")
 
     def _if_silent(
         self, standing: Standing, age: float | None, status: RunStatus | None
@@ -577,14 +642,27 @@ def _part(history: History, table: ExperimentTable) -> float:
     return min(1.0, float(history.round[-1]) / rounds) if rounds > 0 else 0.0
 
 
-def _leader(runs: list[RunSeen]) -> str:
-    """Who is ahead, by the last row of every run."""
+def _evaluated(runs: list[RunSeen]) -> list[History]:
+    """The runs with a value: of a deployment and its prediction, the deployment."""
     rows = [run.history for run in runs if math.isfinite(run.history.final)]
-    rows = [history for history in rows if history.clock == "real"] or rows
+    return [history for history in rows if history.clock == "real"] or rows
+
+
+def _best(runs: list[RunSeen]) -> History | None:
+    """Who is ahead, by the last row of every run."""
+    rows = _evaluated(runs)
     if not rows:
+        return None
+    best = max if rows[0].measure.higher_is_better else min
+    return best(rows, key=lambda history: history.final)
+
+
+def _leader(runs: list[RunSeen]) -> str:
+    """Who is ahead, in a sentence."""
+    best, rows = _best(runs), _evaluated(runs)
+    if best is None:
         return "No evaluation was written yet."
-    measure = rows[0].measure
-    best = (max if measure.higher_is_better else min)(rows, key=lambda history: history.final)
+    measure = best.measure
     unit = "seconds" if best.clock == "real" else "time units"
     reached = f"{measure.label} {measure.text(best.final)} after {best.time[-1]:.4g} {unit}."
     if len({history.strategy for history in rows}) == 1:
@@ -602,7 +680,7 @@ def _curves(
     """
     shown = [run for run in (*finals, *pilots) if run.history.rows]
     if not shown:
-        return {"runs": [], "measure": "accuracy", "percent": True, "clock": "virtual"}
+        return {"runs": [], "hint": "", "measure": "accuracy", "percent": True, "clock": "virtual"}
     measure = shown[0].history.measure
     real = {run.history.strategy: DEPLOYED for run in shown if run.history.clock == "real"}
     colours = inks(dict.fromkeys(run.history.strategy for run in shown), real)
@@ -649,10 +727,32 @@ def _curves(
         curve["ink"] = vars(GREY if curve["faint"] else colours[str(curve["strategy"])])
     return {
         "runs": listed,
+        "hint": _curves_hint(listed, finals, pilots, deployed=bool(real)),
         "measure": measure.label,
         "percent": measure.percent,
         "clock": shown[0].history.clock,
     }
+
+
+def _curves_hint(
+    curves: Sequence[Mapping[str, object]],
+    finals: list[RunSeen],
+    pilots: list[RunSeen],
+    *,
+    deployed: bool,
+) -> str:
+    """What the curves are, and which are grey."""
+    grey = any(curve["faint"] for curve in curves)
+    if deployed:
+        return "grey: the same plan in virtual time, at the speeds measured" if grey else ""
+    parts = ["means over the finished runs of a strategy"]
+    if any(not run.ended for run in finals):
+        parts.append("unfinished runs one by one")
+    if pilots:
+        parts.append("grey: pilots")
+    elif grey:
+        parts.append("strong: the pick, its best rival and uniform routing")
+    return "; ".join(parts)
 
 
 def _plain(values: FloatArray) -> list[float | None]:

@@ -11,18 +11,17 @@ import numpy as np
 
 from sojourn._support.numbers import number
 from sojourn.figures.figure import Figure, Series, Table, View
-from sojourn.figures.timeline import SECONDS, Timeline
+from sojourn.figures.timeline import OPENING_ROWS
 from sojourn.report.curves import learning_figure
 from sojourn.report.deployment import DEPLOYED, OUTCOMES, UNKNOWN, Deployment, comparison_rows
 from sojourn.report.page import Drawing, Section
+from sojourn.report.timelines import TITLE, of_deployment
 from sojourn.runs.folder import Run
 
 MOST_EVENTS = 300
 """Events that a page shows: the last so many."""
 WINDOWS = 40
 """Parts of the run over which its throughput and staleness are drawn."""
-OPENING_ROWS = 36
-"""Clients that the timeline of the first screen shows at most."""
 
 
 def deployment_sections(run: Run, index: int, found: Deployment) -> list[Section]:
@@ -45,6 +44,9 @@ def deployment_sections(run: Run, index: int, found: Deployment) -> list[Section
         "measured, for as many updates; ± is one standard error over seeds. Staleness counts the "
         "updates of others that came since a task was handed out.",
     )
+    shown = of_deployment(found.status.get("clients", ()), found.tasks)
+    name = f"timeline-{index}"
+    drawings = (Drawing.of_timelines(name, TITLE, shown, OPENING_ROWS),) if shown else ()
     opening = Section(
         anchor=f"run-{index}",
         title=run.name,
@@ -53,7 +55,7 @@ def deployment_sections(run: Run, index: int, found: Deployment) -> list[Section
         if found.sessions and found.measured.rows
         else "Real time.",
         figures=(figure,),
-        drawings=deployed_timeline(index, found),
+        drawings=drawings,
         tables=(table, clients_table(found)),
         opening=True,
     )
@@ -61,29 +63,6 @@ def deployment_sections(run: Run, index: int, found: Deployment) -> list[Section
     if len(found.tasks) > 2 and found.seconds > 0:
         folded.insert(0, pace_section(index, run.name, found))
     return [opening, *folded]
-
-
-def deployed_timeline(index: int, found: Deployment) -> tuple[Drawing, ...]:
-    """Who computed what when, from the first updates on; nothing where there are none."""
-    clients = found.status.get("clients", ())
-    if not found.tasks or not clients:
-        return ()
-    names = {int(client.get("number", k)): str(client["name"]) for k, client in enumerate(clients)}
-    row = {client: k for k, client in enumerate(sorted(names))}
-    if any(int(task["client"]) not in row for task in found.tasks):
-        return ()
-    classes = [(names[client], 1) for client in row]
-    timeline = Timeline.from_completions(
-        [row[int(task["client"])] for task in found.tasks],
-        [min(int(task["dispatched"]), k) for k, task in enumerate(found.tasks)],
-        [task["time"] for task in found.tasks],
-        classes=classes if len(classes) <= OPENING_ROWS else [("clients", len(classes))],
-        service=[task["service_seconds"] for task in found.tasks],
-        unit=SECONDS,
-    )
-    title = "Who computed what when"
-    drawn = {f"the first {number(timeline.until)} s": timeline}
-    return (Drawing.of_timelines(f"timeline-{index}", title, drawn, OPENING_ROWS),)
 
 
 def pace_section(index: int, name: str, found: Deployment) -> Section:

@@ -141,7 +141,7 @@ def predict(
 ) -> Prediction | None:
     """Throughput and staleness of the plan that the folder holds, over as many rounds as were run."""
     try:
-        strategies = folder.strategies(histories)
+        strategies = folder.strategies(history.strategy for history in histories)
     except SojournError:
         return None
     strategy: Strategy = next(iter(strategies.values()))

@@ -9,12 +9,11 @@ import numpy as np
 
 from sojourn._support.estimate import Estimate
 from sojourn._support.numbers import UNKNOWN, number
-from sojourn.dispatch import Routed
 from sojourn.errors import InvalidFile, SojournError
 from sojourn.figures.figure import Figure, Series, Table, View
 from sojourn.figures.palette import inks
-from sojourn.figures.timeline import Timeline
-from sojourn.fleet import Fleet, Network, uniform_routing
+from sojourn.figures.timeline import OPENING_ROWS, Timeline
+from sojourn.fleet import Fleet, Network
 from sojourn.fleet.named import read_fleet
 from sojourn.report.curves import learning_figure, measures_of
 from sojourn.report.deployed import deployment_sections
@@ -30,18 +29,17 @@ from sojourn.report.outcomes import (
 )
 from sojourn.report.page import Drawing, Report, Section, dot_cells
 from sojourn.report.privacy import privacy_section
+from sojourn.report.timelines import TITLE, beside_uniform, of_every_strategy
 from sojourn.report.tuned import conditions_section, factors_section, halving_section
-from sojourn.report.verdict import REFERENCES, Verdict, run_verdict
+from sojourn.report.verdict import Verdict, run_verdict
 from sojourn.runs.folder import Run, RunFolder
 from sojourn.runs.history import History
-from sojourn.simulation.simulate import previews, simulate
+from sojourn.simulation.simulate import simulate
 from sojourn.strategy import Strategy
 from sojourn.theory.jackson import Analysis, analyze
 from sojourn.theory.jackson.occupancy import link_times
 from sojourn.types import FloatArray, IntArray
 
-OPENING_ROWS = 36
-"""Clients that a timeline of the first screen shows at most."""
 TIMELINE_WIDTH = 400.0
 """Of a timeline among others: as wide as a phone, so that it is whole there too."""
 _DEPTH = 3
@@ -101,7 +99,7 @@ def run_sections(run: Run, index: int) -> list[Section]:
     if run.tuning:
         sections.append(halving_section(run, index))
     if strategies and fleet is not None:
-        sections.append(timeline_section(index, run.name, timelines(strategies, fleet)))
+        sections.append(timeline_section(index, run.name, of_every_strategy(strategies, fleet)))
     if run.networks or strategies:
         sections.append(fleet_section(run, index, strategies, fleet))
     return sections
@@ -126,7 +124,8 @@ def opening_section(
     )
     drawings: tuple[Drawing, ...] = ()
     if fleet is not None and verdict.pick in strategies:
-        drawings = (_opening_drawing(index, strategies[verdict.pick], fleet),)
+        shown = beside_uniform(strategies[verdict.pick], fleet)
+        drawings = (Drawing.of_timelines(f"timeline-{index}", TITLE, shown, OPENING_ROWS),)
     real = any(history.clock == "real" for history in run.histories)
     seeds = len({history.seed for history in run.histories})
     lead = (
@@ -150,22 +149,6 @@ def opening_section(
         tables=(results_table(run, verdict),),
         opening=True,
     )
-
-
-def _opening_drawing(index: int, pick: Strategy, fleet: Fleet) -> Drawing:
-    """The pick and uniform routing with as many tasks, over one time axis."""
-    m = pick.network.concurrency
-    rate = pick.network.server_rate
-    uniform = Network(fleet, uniform_routing(fleet), m, server_rate=rate)
-    ways = {
-        pick.name: (pick.network, pick.scenario),
-        REFERENCES[1]: (uniform, replace(pick.scenario, policy=Routed(), start="spread")),
-    }
-    if pick.name in REFERENCES:
-        del ways[REFERENCES[1]]
-    timelines = previews(ways, classes=_classes(fleet))
-    title = "Who computes what when"
-    return Drawing.of_timelines(f"timeline-{index}", title, timelines, OPENING_ROWS)
 
 
 def results_table(run: Run, verdict: Verdict) -> Table:
@@ -221,7 +204,7 @@ def timeline_section(index: int, name: str, drawn: Mapping[str, Timeline]) -> Se
     until = next(iter(drawn.values())).until
     return Section(
         anchor=f"timelines-{index}",
-        title="Who computes what when, under every strategy",
+        title=f"{TITLE}, under every strategy",
         kicker=name,
         lead=f"The first {until:.3g} time units, simulated. A row per client; a bar is a task being "
         "computed, the stronger its shade the staler its gradient; a gap is an idle client; orange "
@@ -241,29 +224,12 @@ def timeline_section(index: int, name: str, drawn: Mapping[str, Timeline]) -> Se
     )
 
 
-def timelines(
-    strategies: Mapping[str, Strategy], fleet: Fleet, seed: int = 0
-) -> dict[str, Timeline]:
-    """The beginning of every strategy's schedule, over one time for all.
-
-    As long as the fastest strategy needs for some tasks of every client. Strategies that send tasks
-    alike, and differ only in what the server does with them, share one.
-    """
-    alike: dict[str, list[str]] = {}
-    for name, s in strategies.items():
-        routed = s.network.to_table() if s.scenario.policy.routes else s.network.concurrency
-        alike.setdefault(repr((routed, s.scenario.to_table())), []).append(name)
-    first = {"; ".join(names): strategies[names[0]] for names in alike.values()}
-    runs = {names: (s.network, s.scenario) for names, s in first.items()}
-    return previews(runs, classes=_classes(fleet), seed=seed)
-
-
 def strategies_of(run: Run) -> tuple[dict[str, Strategy], str | None]:
     """The strategies of a run in virtual time, and why there are none where they cannot be read."""
     if run.path is None or any(history.clock == "real" for history in run.histories):
         return {}, None
     try:
-        return RunFolder(run.path).strategies(run.histories), None
+        return RunFolder(run.path).strategies(by_strategy(run.histories)), None
     except SojournError as error:
         return {}, f"Timelines, fleet and theory are left out: {error}"
 
@@ -282,10 +248,6 @@ def plan_notes(strategies: Mapping[str, Strategy]) -> list[str]:
                     f"{name} was run with {what} {run_with:g}, not with its plan's {meant:g}."
                 )
     return notes
-
-
-def _classes(fleet: Fleet) -> list[tuple[str, int]]:
-    return [(fleet.label(k), int(fleet.counts[k])) for k in range(fleet.classes)]
 
 
 def _divergences(histories: Sequence[History]) -> list[str]:

@@ -256,17 +256,17 @@ class RunFolder:
         self.ledger.check(self.tuning_path)
         return _object_in(self.tuning_path, TUNING)
 
-    def strategies(self, histories: Iterable[History]) -> "dict[str, Strategy]":
-        """The strategies that were run, as the experiment in the folder asks for them, by name."""
+    def strategies(self, names: Iterable[str]) -> "dict[str, Strategy]":
+        """The strategies of these ``names``, as the experiment in the folder asks for them."""
         # Imported here: a deployed server writes such a folder and needs none of what this loads.
         from sojourn.strategy import read_strategies
 
         self.check_asked()
         table = Table(self.experiment, str(self.experiment_path))
         fleet = read_fleet(table.take("fleet", str), self.path)
-        seen = {history.strategy for history in histories}
+        wanted = set(names)
         found, _ = read_strategies(table, fleet, self.path)
-        return {strategy.name: strategy for strategy in found if strategy.name in seen}
+        return {strategy.name: strategy for strategy in found if strategy.name in wanted}
 
     def check_asked(self) -> None:
         """Raise ``InvalidFile`` if what was asked for was edited: the experiment, its fleet, its plans."""

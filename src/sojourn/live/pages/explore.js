@@ -187,7 +187,7 @@
     const tiles = [
       tile("updates per time unit", shown(now.throughput), `clients are busy ${percent(now.busy)} of the time`),
       tile("noise rate", shown(now.noise_rate), now.noise_over_floor < 1.005 ? "the floor: no policy has less" : `${shown(now.noise_over_floor)} times the floor of ${shown(now.noise_floor)}`),
-      tile("worst staleness, in rounds", shown(now.worst_staleness), `class ${now.worst_class}`),
+      tile("worst staleness, in updates", shown(now.worst_staleness), `class ${now.worst_class}`),
       tile("a task takes, in time units", shown(now.mean_staleness_time), `${few(now.waiting)} of ${now.in_flight} tasks wait`),
       now.time_to_target !== null || state.goal === "noise-rate" || state.dispatch === "never-queue"
         ? tile("learning rate stable up to", shown(now.stable_rate), above ? `yours, ${shown(state.learning_rate)}, is above it; curvature ${shown(now.curvature)}, ${measured}` : `at curvature ${shown(now.curvature)}, ${measured}`, above)
@@ -204,7 +204,7 @@
 
   function drawTimeline(timeline) {
     $("timeline").innerHTML = timeline.svg;
-    $("timeline-words").textContent = `${timeline.words}. A bar is a task, the stronger its shade the staler; a gap is a client without work; orange are tasks that wait.`;
+    $("timeline-words").textContent = `${timeline.words}. A bar is a task: the stronger its shade, the staler. A gap is an idle client.`;
   }
 
   let pressed = false, at = null;
@@ -213,8 +213,8 @@
     const focused = $("map").contains(document.activeElement);
     const noise = state.goal === "noise-rate";
     const goal = noise ? "noise rate" : "time to the target";
-    $("map-hint").textContent = `${goal}, in times of the best; the stronger the better. Click a square to go there, or use the arrow keys and Enter.`;
-    const box = $("map"), width = Math.max(290, box.clientWidth), tall = 300, left = 44, aside = map.never ? 76 : 0, right = 12 + aside, top = 22, bottom = 50;
+    $("map-hint").textContent = `${goal} divided by the best: the stronger the shade, the better. Click a square to go there, or use the arrow keys and Enter.`;
+    const box = $("map"), width = Math.max(290, box.clientWidth), tall = 350, left = 44, aside = map.never ? 76 : 0, right = 12 + aside, top = 22, bottom = 50;
     const columns = map.exponents.length, rows = map.tasks.length;
     const wide = (width - left - right) / columns, high = (tall - top - bottom) / rows;
     const best = map.best;
@@ -299,7 +299,7 @@
       const bar = element("span", { class: `meter ${kind || ""}`, "aria-hidden": "true" }, element("i", { style: `width:${(100 * Math.min(1, Math.max(0, share))).toFixed(1)}%` }));
       return element("td", {}, bar, text);
     };
-    const head = ["class", "share of tasks", "busy", "tasks waiting", "staleness, rounds", "weight of an update"];
+    const head = ["class", "share of tasks", "busy", "tasks waiting", "staleness, updates", "weight of an update"];
     $("class-rows").replaceChildren(
       element("thead", {}, element("tr", {}, head.map((text) => element("th", { scope: "col" }, text)))),
       element("tbody", {}, rows.map((r) => element("tr", {},
@@ -321,7 +321,7 @@
     let rows;
     try { rows = await ask("compare", { settings: [state, ...pins] }); } catch (error) { return; }
     if (turn !== comparing) return; /* asked again since */
-    const head = ["settings", "updates per time unit", "noise rate", "times the floor", "worst staleness, rounds", "a task takes, time units", "stable η up to", "tried: accuracy", ""];
+    const head = ["settings", "updates per time unit", "noise rate", "times the floor", "worst staleness, updates", "a task takes, time units", "stable η up to", "tried: accuracy", ""];
     const tried = (words) => { const found = tries.filter((t) => t.words === words && t.end === "finished"); return found.length ? percent(found[found.length - 1].accuracy, 1) : "–"; };
     const texts = (row, k) => [k ? row.words : `now: ${row.words}`, shown(row.throughput), shown(row.noise_rate), shown(row.noise_over_floor), shown(row.worst_staleness), shown(row.mean_staleness_time), shown(row.stable_rate), tried(row.words)];
     const table = $("compared");

@@ -19,12 +19,16 @@ async function ask(name, question) {
   return found;
 }
 
+/* As sojourn._support.numbers.number writes it in tables, sentences and pages. */
 function shown(value, digits) {
   if (value === null || value === undefined) return "–";
   if (value === 0) return "0";
-  const size = Math.abs(value);
-  if (size >= 1e5 || size < 1e-4) return value.toExponential((digits || 3) - 1).replace("e+", "e");
-  return value.toLocaleString("en", { maximumSignificantDigits: digits || 3, useGrouping: size >= 1e4 });
+  const rounded = Number(value.toPrecision(digits || 3)), size = Math.abs(rounded);
+  if (size >= 1e9 || size < 1e-4) {
+    const [mantissa, power] = rounded.toExponential().split("e");
+    return `${mantissa}e${Number(power)}`;
+  }
+  return rounded.toLocaleString("en", { maximumSignificantDigits: digits || 3 });
 }
 const percent = (value, digits) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits || 0)}%`);
 
@@ -75,7 +79,7 @@ function ticks(low, high, most) {
 /* Curves over a common axis. series: {name, x, y, ink, faint, pick, label, bare}; their numbers are drawn as they came.
    A label stands at the end of its curve with the last number, or bare in the middle of the ends of its group. */
 function curves(where, { series, xLabel, yLabel, high, low, xHigh, asPercent, words }) {
-  const width = Math.max(300, where.clientWidth || 600), narrow = width < 520, tall = narrow ? 240 : 290;
+  const width = Math.max(300, where.clientWidth || 600), narrow = width < 520, tall = narrow ? 240 : 330;
   const said = series.filter((one) => one.label).map((one) => one.label.length + (one.bare ? 0 : 7));
   const left = 50, right = narrow ? 14 : Math.min(0.4 * width, 24 + 7.6 * Math.max(8, ...said)), top = 26, bottom = 42;
   const all = series.flatMap((one) => one.y.filter((y) => y !== null));
@@ -102,7 +106,10 @@ function curves(where, { series, xLabel, yLabel, high, low, xHigh, asPercent, wo
     svg.append(element("circle", { class: "dot", cx: px(x), cy: py(y), r: one.faint ? 2.5 : 3.6, style }, element("title", {}, `${one.name}: ${text} at ${shown(x)}`)));
     if (one.label) {
       const own = one.bare ? series.filter((other) => other.group === one.group).map((other) => py(other.y[other.y.length - 1])) : [py(y)];
-      ends.push({ y: own.reduce((a, b) => a + b) / own.length, text: one.bare ? one.label : `${one.label} ${text}`, kind: one.faint ? "end faint" : one.pick ? "end pick" : "end", style });
+      /* A name too long for the margin is cut; its point and the tables have it whole. */
+      const letters = Math.floor((right - 10) / (one.pick ? 7.6 : 6.9)) - (one.bare ? 0 : text.length + 1);
+      const name = one.label.length > letters ? `${one.label.slice(0, letters - 1)}…` : one.label;
+      ends.push({ y: own.reduce((a, b) => a + b) / own.length, text: one.bare ? name : `${name} ${text}`, kind: one.faint ? "end faint" : one.pick ? "end pick" : "end", style });
     }
   }
   if (!narrow) {

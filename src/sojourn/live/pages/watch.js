@@ -1,5 +1,5 @@
 (function () {
-  let latest = null, metric = "value", last = "";
+  let latest = null, metric = "value", last = "", drawn = "", drawing = false;
   const STATES = { running: "running", silent: "silent", finished: "finished", failed: "failed", waiting: "waiting" };
 
   function duration(seconds) {
@@ -33,17 +33,16 @@
       tile("state", element("span", {}, element("i", { class: `dotted ${now.state === "running" ? "on" : now.state === "failed" ? "off" : ""}` }), STATES[now.state]), now.age === null ? "nothing written yet" : `last written ${duration(now.age)} ago`),
       now.fraction !== null && now.fraction !== undefined && now.state !== "finished" && tile("done", percent(now.fraction, 0), now.left === null ? (now.state === "running" ? "time left: not known yet" : "") : `about ${duration(now.left)} left`),
       now.throughput !== undefined && tile("updates per second", shown(now.throughput), "over the last twenty"),
-      now.predicted_staleness !== undefined && tile("mean staleness, rounds", shown(now.staleness), now.predicted_staleness === null ? "" : `theory: ${shown(now.predicted_staleness)}`),
+      now.predicted_staleness !== undefined && tile("mean staleness, updates", shown(now.staleness), now.predicted_staleness === null ? "" : `theory: ${shown(now.predicted_staleness)}`),
       now.counts && tile("updates refused", shown(now.counts.refused), `${shown(now.counts.late)} came late`),
-      now.race && tile("gradients of pilots", shown(now.race.gradients), `${now.race.rungs.length} rungs`),
     ].filter(Boolean);
-    $("tiles").replaceChildren(...tiles);
+    $("tiles").replaceChildren(...(now.state === "finished" && now.kind !== "deploy" ? [] : tiles));
     drawCurves(now.curves);
-    table("strategies", ["strategy", "runs done", now.strategies.length ? now.strategies[0].measure : "", "staleness, rounds"],
+    table("strategies", ["strategy", "runs done", now.strategies.length ? now.strategies[0].measure : "", "staleness, updates"],
       (now.kind === "deploy" && now.strategies.length < 2 ? [] : now.strategies).map((s) => [element("span", {}, sample(s.ink), s.name), `${s.ended} of ${s.runs}`, s.value, shown(s.staleness)]));
     table("pilots", ["strategy", "learning rate", now.pilots.length ? `held-out ${now.pilots[0].measure}` : ""], now.pilots.map((p) => [p.name, shown(p.learning_rate), p.value]));
     const race = now.race || { rungs: [], rows: [] };
-    $("race-hint").textContent = now.race ? `the best learning rate of every strategy; a rung is a part of the run, a smaller score is better, – where it was stopped; ${race.ran.join(", ")} candidates ran` : "";
+    $("race-hint").textContent = now.race ? `the best learning rate of every strategy; a rung is a part of the run, a smaller score is better, – where it was stopped; ${race.ran.join(", ")} candidates ran, ${race.gradients.toLocaleString("en")} gradients in all` : "";
     table("race", ["strategy", "learning rate", ...race.rungs.map((f) => (f < 1 ? `to 1/${shown(1 / f)} of the run` : "to the end"))], race.rows.map((r) => [r.name, shown(r.learning_rate), ...r.scores.map((s) => shown(s))]));
     const planned = now.clients.some((c) => c.planned !== null);
     table("clients", ["client", "status", "queue", "updates used", "refused", "speed", ...(planned ? ["planned", "of plan"] : []), "staleness", "theory", "norm", "agreement", "of largest speed"],
@@ -53,15 +52,27 @@
     $("events-card").hidden = !now.events.length;
     $("events").textContent = now.events.map((line) => line.replaceAll("\t", "  ")).join("\n");
   }
+  /* Asked for beside the looks, which go on: a large fleet takes seconds to simulate. */
+  async function drawTimeline(now) {
+    if (drawing || now.timeline === drawn) return;
+    drawing = true;
+    const found = await ask("timeline").catch(() => null);
+    drawing = false;
+    if (!found) return; /* the next look says what is wrong */
+    drawn = found.of;
+    $("timeline").innerHTML = found.svg;
+    const shown = Boolean(found.svg), before = $("timeline-card").hidden;
+    $("timeline-card").hidden = !shown;
+    $("timeline-hint").textContent = now.kind === "deploy" ? "as measured, from the first updates on" : `simulated: the ${now.state === "finished" ? "pick" : "best so far"}, and uniform routing with as many tasks in flight`;
+    if (before === shown) drawCurves(latest.curves);
+  }
   function drawCurves(found) {
     $("curves-card").hidden = !found.runs.length;
     if (!found.runs.length) return;
     $("primary").textContent = found.measure.replace("test ", "");
     const value = metric === "value", real = found.clock === "real";
-    const going = found.runs.some((run) => !run.ended);
     const share = value && found.percent;
-    const faint = found.runs.some((run) => run.faint);
-    $("curves-hint").textContent = `means over the finished runs of a strategy${going ? "; runs that are under way by themselves" : ""}${faint ? "; grey: pilots, and strategies that the verdict does not name" : ""}`;
+    $("curves-hint").textContent = found.hint;
     const firsts = new Set(found.runs.map((run) => run.strategy));
     const labels = new Map();
     found.runs.forEach((run, k) => { if (run.label) labels.set(run.label, k); });
@@ -88,6 +99,7 @@
       $("problem").hidden = true;
       if (text !== last || found.state !== "finished") draw(found);
       latest = found; last = text;
+      drawTimeline(found);
       document.body.dataset.state = found.state;
       document.body.dataset.ready = "true";
     } catch (error) {
