@@ -1,31 +1,38 @@
 """``sojourn demo`` as a person sees it: a terminal of 80 columns, one bar, an answer in whole words."""
 
+import codecs
 import fcntl
+import json
 import os
 import pty
 import re
 import struct
 import sys
 import termios
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.browser import kept
+
 COLUMNS = 80
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 ERASED = re.compile(r"\x1b\[2K")
-SHARE = re.compile(r"━\s+(\d+)% \d+:\d\d:\d\d gone")
+SHARE = re.compile(r"[━╺╸]\s+(\d+)% \d+:\d\d:\d\d gone")
 
 
-def in_a_terminal(folder: Path, *arguments: str) -> str:
-    """All that ``sojourn`` writes to a terminal of 80 columns; it must end well."""
+def in_a_terminal(folder: Path, *arguments: str) -> list[tuple[float, str]]:
+    """What ``sojourn`` writes to a terminal of 80 columns, and when; it must end well."""
     child, terminal = pty.fork()
     if not child:
         os.chdir(folder)
         os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS))
         os.execv(sys.executable, [sys.executable, "-m", "sojourn", *arguments])
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    written = b""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    begun = time.monotonic()
+    written: list[tuple[float, str]] = []
     while True:
         try:
             more = os.read(terminal, 65536)
@@ -33,10 +40,17 @@ def in_a_terminal(folder: Path, *arguments: str) -> str:
             break
         if not more:
             break
-        written += more
+        written.append((time.monotonic() - begun, decoder.decode(more)))
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, written[-2000:]
-    return written.decode("utf-8", errors="replace")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, written[-20:]
+    return written
+
+
+def keep_recording(written: list[tuple[float, str]], path: Path) -> None:
+    """Write what was shown as a recording of asciinema, with its times: no test asks for a speed."""
+    header = {"version": 2, "width": COLUMNS, "height": 24}
+    lines = [json.dumps(header), *(json.dumps([at, "o", text]) for at, text in written)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def check_terminal(written: str) -> None:
@@ -56,4 +70,6 @@ def check_terminal(written: str) -> None:
 
 @pytest.mark.slow
 def test_the_demo_has_one_bar_and_whole_sentences(tmp_path: Path) -> None:
-    check_terminal(in_a_terminal(tmp_path, "demo", "--out", "demo"))
+    written = in_a_terminal(tmp_path, "demo", "--out", "demo")
+    keep_recording(written, kept(tmp_path, "demo-terminal.cast"))
+    check_terminal("".join(text for _, text in written))

@@ -13,7 +13,7 @@ def test_without_constants_queueing_is_measured_against_the_floor(run):
     assert result.code == 0
     words = " ".join(result.out.split())
     assert words.startswith(
-        "Never queue, 30 tasks in flight Uniform routing has 3.5 times its noise"
+        "Never queue, 30 tasks in flight It makes 48 times as many updates per time unit"
     )
     assert "never-queue 11.1 1,109 1.233 37" in words
     assert (
@@ -122,7 +122,7 @@ def test_page(run, tmp_path):
     assert result.code == 0, result.error
     assert "written: plan.html" in result.out
     page = (tmp_path / "plan.html").read_text(encoding="utf-8")
-    assert "What is done now has 2 times its noise rate and the best routing 1.6 times" in page
+    assert "which has 2 times its noise rate; the best routing has 1.6 times." in page
     assert [path.name for path in tmp_path.iterdir()] == ["plan.html"]
     assert "a page ends in .html" in run("plan", "three-clusters", "--page", "plan.pdf").error
     assert run("plan", "three-clusters", "--page", "p.html", "--now", "square").code == 2

@@ -110,6 +110,7 @@ def test_train_and_tune_keep_to_the_width(folder: Path, width: int) -> None:
         table=rows,
         pick=rows[0],
         setting=SimpleNamespace(criterion=criterion),
+        verdict=SimpleNamespace(groups={"The pick": NAMES[:1], "Worse": NAMES[1:]}),
         halving=SimpleNamespace(compared=190),
         gradients=123_456_789,
         seconds=131.0,

@@ -66,11 +66,11 @@ _lines: ContextVar["Lines | None"] = ContextVar("_lines", default=None)
 
 
 class _Times(ProgressColumn):
-    """The time elapsed and, if it is known, the time left."""
+    """The time elapsed and, once a tenth is done, the time left."""
 
     def render(self, task: Task) -> Text:
         gone = timedelta(seconds=int(task.elapsed or 0.0))
-        left = task.time_remaining
+        left = task.time_remaining if task.percentage >= 100.0 * TENTH else None
         then = "" if left is None else f", {timedelta(seconds=int(left))} left"
         return Text(f"{gone} gone{then}", no_wrap=True)
 
@@ -80,7 +80,7 @@ class Bar:
 
     def __init__(self, console: Console) -> None:
         # Where there is no room for all, the words are shortened, and neither bar nor times.
-        wide = 16 if console.width < WIDE else 40
+        wide = 12 if console.width < WIDE else 40
         words = Column(
             no_wrap=True, overflow="ellipsis", max_width=max(10, console.width - wide - TIMES)
         )
@@ -165,6 +165,27 @@ class Stages:
         part = min(self._done / self._total, 1.0) if self._total else 0.0
         before = sum(share for _, share in self._stages[: self._stage])
         return 100.0 * min(1.0, before + self._stages[self._stage][1] * part)
+
+
+class Portion:
+    """Progress of a part of some work: all of it is ``share`` of the whole, of which ``before`` was done.
+
+    >>> lines = Lines(sys.stdout, clock=iter([11.0 * k for k in range(9)]).__next__)
+    >>> Portion(lines, before=0.5, share=0.25).start("second half", 10.0, 8.0)
+    second half: 70%
+    """
+
+    def __init__(self, progress: Progress, before: float, share: float) -> None:
+        self._progress, self._before, self._share = progress, before, share
+
+    def start(self, phase: str, total: float | None = None, done: float = 0.0) -> None:
+        """Name the phase of the part."""
+        self._per_amount = self._share / total if total else 0.0
+        self._progress.start(phase, 1.0, self._before + self._per_amount * done)
+
+    def advance(self, amount: float) -> None:
+        """That much more of the part is done."""
+        self._progress.advance(self._per_amount * amount)
 
 
 class Lines:

@@ -63,7 +63,7 @@ def _common(
     trust: bool = typer.Option(
         False,
         "--trust",
-        help="Run code that a file or folder of others names.",
+        help="Run code that a file or folder of others names: a strategy, a plan, a run folder.",
     ),
     use_edited: bool = typer.Option(
         False,

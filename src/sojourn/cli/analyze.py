@@ -58,7 +58,9 @@ LEAST_EXCESS = 5e-4
 @app.command()
 def analyze(
     fleet: FleetArgument,
-    concurrency: Annotated[int, typer.Option(help="Tasks in flight, m.")],
+    concurrency: Annotated[
+        int | None, typer.Option(help="Tasks in flight, m.", show_default="as many as clients")
+    ] = None,
     routing: Annotated[
         str | None,
         typer.Option(
@@ -68,7 +70,10 @@ def analyze(
         ),
     ] = None,
     policy: Annotated[
-        str, typer.Option(help="Who gets the next task: routed, never-queue, or yours.")
+        str,
+        typer.Option(
+            help="Who gets the next task: routed (a random client), never-queue (an idle one), or module:name."
+        ),
     ] = "routed",
     constants: Annotated[
         str | None,
@@ -110,7 +115,8 @@ def analyze(
         if value is not None and constants is None:
             raise InvalidInput(f"{option} goes with the bounds, --constants: give both or neither")
     routing = routing or "uniform"
-    network = Network(clients, read_routing(routing, clients), concurrency, server_rate=server_rate)
+    m = clients.size if concurrency is None else concurrency
+    network = Network(clients, read_routing(routing, clients), m, server_rate=server_rate)
     analysis = analyze_network(network, sends)
     rows = _class_rows(analysis, sends)
     if out is not None:

@@ -100,12 +100,12 @@ def page_line(page: Path) -> str:
     return f"Page: {page.resolve().as_uri()}"
 
 
-def plain_table(names: Sequence[str], numbers: Sequence[str] = (), *, gap: int = 2) -> Table:
+def plain_table(names: Sequence[str], numbers: Sequence[str] = ()) -> Table:
     """A table without lines: columns of ``names``, then of ``numbers``, aligned to the right.
 
-    Columns are ``gap`` apart; a name that does not fit goes on in the next line, between words.
+    A name that does not fit goes on in the next line, between words.
     """
-    table = Table(box=None, header_style="bold", padding=(0, gap, 0, 0), pad_edge=False)
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
     for heading in names:
         table.add_column(escape(heading), overflow="fold")
     for heading in numbers:
@@ -116,10 +116,10 @@ def plain_table(names: Sequence[str], numbers: Sequence[str] = (), *, gap: int =
 def print_table(console: Console, table: Table, drop: Sequence[str] = ()) -> None:
     """Print a table with every name and number in full.
 
-    On a terminal that is too narrow headings and names go on in the next line, between words. Then
-    the columns headed ``drop`` are left out, the first one first, until the rest fits, and a line
-    says so. What still does not fit stands in a further block, with the names before it; in a file
-    or a pipe lines are as long as they need to be.
+    On a terminal that is too narrow headings and names go on in the next line, between words, and
+    columns move together. Then the columns headed ``drop`` are left out, the first one first, until
+    the rest fits, and a line says so. What still does not fit stands in a further block, with the
+    names before it; in a file or a pipe lines are as long as they need to be.
     """
     gap = table.padding[1] + table.padding[3]
     columns = [_Fitted(column, *_widths(column, console.width)) for column in table.columns]
@@ -127,6 +127,8 @@ def print_table(console: Console, table: Table, drop: Sequence[str] = ()) -> Non
     if natural <= console.width or not console.is_terminal:
         _print_columns(console, table, [(one.column, one.most) for one in columns])
         return
+    if sum(one.least for one in columns) + gap * (len(columns) - 1) > console.width:
+        gap, table.padding = 1, (0, 1, 0, 0)
     left_out: list[str] = []
     for heading in drop:
         if sum(one.least for one in columns) + gap * (len(columns) - 1) <= console.width:
@@ -265,7 +267,7 @@ def show_classes(
     cut = len(rows) > MOST_ROWS
     if cut:
         counts = np.array([row["count"] for row in rows], dtype=np.float64)
-        table = plain_table(["clients"], list(shown), gap=1)
+        table = plain_table(["clients"], list(shown))
         by_column = {
             column: weighted_quantiles(
                 [float(row[column]) for row in rows], counts, list(QUANTILES.values())
@@ -278,7 +280,7 @@ def show_classes(
             )
         print_table(console, table, drop)
         console.print()
-    table = plain_table(["class"], ["clients", *shown], gap=1)
+    table = plain_table(["class"], ["clients", *shown])
     for row in rows[: FEW_ROWS if cut else len(rows)]:
         cells = (cell(column, row[column]) for column in shown.values())
         table.add_row(escape(str(row["name"])), f"{row['count']:,}", *cells)

@@ -521,7 +521,7 @@ def _comparison_table(comparison: dict[str, Prediction], chosen: str) -> Table:
         for heading, field in columns.items()
         if getattr(comparison["plan"], field) is not None
     }
-    table = plain_table(["policy or routing"], list(shown), gap=1)
+    table = plain_table(["policy or routing"], list(shown))
     for name, row in comparison.items():
         values = [getattr(row, field) for field in shown.values()]
         cells = ["" if value is None else printed(value) for value in values]

@@ -42,7 +42,9 @@ def _print_statements(folder: Path, *, given: bool) -> None:
 def reproduce(
     claims: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CLAIM...]", help="Their numbers.", show_default="all"),
+        typer.Argument(
+            metavar="[CLAIM...]", help="Numbers of claims; --list has them.", show_default="all"
+        ),
     ] = None,
     scale: Annotated[
         str,

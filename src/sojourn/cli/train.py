@@ -62,7 +62,11 @@ FILES = ("experiment.toml", "problem.py", "log.csv")
 @app.command()
 def train(
     experiment: Annotated[
-        Path, typer.Argument(metavar="EXPERIMENT.toml", help="What to compare, on what.")
+        Path,
+        typer.Argument(
+            metavar="EXPERIMENT.toml",
+            help="Fleet, data, model, horizon and the strategies to compare; `sojourn new` writes one.",
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results.", show_default="runs/NAME")
@@ -82,7 +86,9 @@ def train(
     track: TrackOption = None,
     partition_figure: Annotated[
         Path | None,
-        typer.Option(help="Only draw who holds what under the first seed, as .png or .svg."),
+        typer.Option(
+            help="Only draw how the data are divided among clients (first seed), as .png or .svg."
+        ),
     ] = None,
 ) -> None:
     """Compare strategies on a learning problem, in virtual time.

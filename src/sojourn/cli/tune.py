@@ -48,7 +48,7 @@ BUDGET = 120.0
 LOADING = 7.0
 """The libraries and the problem take about so many times as long to load as the command line did."""
 DRAWING = "drawing the page"
-STAGES = {"tune: rung": 0.45, "confirming": 0.3, "tune: other conditions": 0.15}
+STAGES = {"tune: rung": 0.6, "confirming": 0.25, "tune: other conditions": 0.08}
 """Phases of a tuning, with about the share of the time that each takes; writing takes the rest."""
 ROBUST = {"tune: rung": 0.4, "tune: other conditions": 0.35, "confirming": 0.2}
 """The same where the conditions are part of the choice."""
@@ -99,7 +99,11 @@ def tune(
         int | None, typer.Option(help="How long runs last, in rounds, instead of the file's.")
     ] = None,
     virtual: Annotated[
-        bool, typer.Option("--virtual", help="Recommend also what only virtual time can run.")
+        bool,
+        typer.Option(
+            "--virtual",
+            help="Recommend also strategies that cannot be deployed, which run in virtual time only.",
+        ),
     ] = False,
     robust: Annotated[
         bool,
@@ -209,26 +213,30 @@ def show_confirmed(tuned: "Tuned", console: Console) -> None:
     spent = [epsilon_of(row.histories) for row in tuned.table]
     private = ["epsilon"] if any(math.isfinite(epsilon) for epsilon in spent) else []
     table = plain_table(
-        ["strategy"], ["rate", criterion.describe(), f"final {measure.label}", *private, "seeds"]
+        ["strategy"], ["rate", criterion.describe(), f"final {measure.label}", *private]
     )
-    for row, epsilon in zip(tuned.table, spent, strict=True):
+    ordered = [name for group in tuned.verdict.groups.values() for name in group]
+    place = {name: k for k, name in enumerate(ordered)}
+    rows = zip(tuned.table, spent, strict=True)
+    for row, epsilon in sorted(rows, key=lambda entry: place.get(entry[0].name, len(place))):
         table.add_row(
             marked(row.name, tuned.pick.name),
             f"{row.learning_rate:g}",
             "no update made" if row.without_update else criterion.text_of(row.scores),
             final_text(row.histories, measure),
             *([epsilon_text(epsilon)] if private else []),
-            str(len(row.scores)),
             style=CHOSEN if row is tuned.pick else None,
         )
-    print_table(console, table, drop=("seeds", "rate", f"final {measure.label}"))
-    compared = tuned.halving.compared
+    console.print()
+    print_table(console, table, drop=("rate", f"final {measure.label}"))
+    compared, seeds = tuned.halving.compared, len(tuned.pick.scores)
     text = (
         f"{compared:,} candidate{'s' * (compared != 1)} compared with {tuned.gradients:,} gradients in "
-        f"{tuned.seconds:,.0f} s. Scores are on the test set, with seeds that no pilot run used "
-        "(± standard error)."
+        f"{tuned.seconds:,.0f} s. Scores are on the test set, with {seeds} fresh "
+        + ("seed." if seeds == 1 else "seeds (± standard error).")
     )
     console.print(wrapped(text, console.width), highlight=False)
+    console.print()
 
 
 def _say_best_so_far(folder: Path, setting: "Setting") -> None:
@@ -253,7 +261,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything that is made.")] = Path("demo"),
     jobs: JobsOption = 2,
 ) -> None:
-    """Find the best strategy for a built-in fleet and embedded digits, and show it, in minutes.
+    """Find the best strategy for thirty clients on a small data set, in two minutes, and write a page.
 
     Example: sojourn demo --out demo
     """
@@ -268,7 +276,7 @@ def demo(
     path = out / "experiment.toml"
     path.write_text(EXPERIMENT, encoding="utf-8")
     with shown() as bar:
-        progress = Stages(bar, {**STAGES, DRAWING: 0.1})
+        progress = Stages(bar, {**STAGES, DRAWING: 0.07})
         progress.start("loading")
         from sojourn.report.runs import report_of
         from sojourn.training.experiment.engines import LocalEngine
@@ -281,7 +289,7 @@ def demo(
             engine=LocalEngine(jobs),
             budget=BUDGET,
             progress=progress,
-            say=lambda text: say_above(wrapped(text.partition(";")[0], console.width)),
+            say=lambda text: say_above(f"{text.partition(':')[0]}, within {duration(BUDGET)}"),
         )
         progress.start(DRAWING)
         page = report_of([out / "digits"]).write(out / "report.html")

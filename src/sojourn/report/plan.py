@@ -132,12 +132,9 @@ def _numbers(plan: Plan, before: Network, sides: Mapping[str, Analysis]) -> str:
     )
     never = sides.get(NEVER)
     if never is not None:
-        less = ours.noise_rate / never.noise_rate
         text += (
             " Never queueing, where the next task goes to an idle client, has a noise rate of "
-            f"{number(never.noise_rate)}{_least(before)}; the best routing has {number(ours.noise_rate)}"
-            + (f", {number(less)} times as much" if less > 1.005 else "")
-            + "."
+            f"{number(never.noise_rate)}{_least(before)}."
         )
     if not ours.is_exact:
         text += " These are approximations, since service times are not exponential or clients are intermittent."

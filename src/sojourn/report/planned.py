@@ -111,9 +111,9 @@ def _because(plan: Plan, before: Network, sides: Mapping[str, Analysis], policy:
             number(side.noise_rate / never.noise_rate, 2) for side in (now, sides[PLAN])
         )
         return (
-            f"{head}has {theirs} times its noise rate and the best routing {best} times; it makes "
-            f"{number(never.throughput / now.throughput, 2)} times as many updates per time unit as "
-            f"{how}.{collected}"
+            f"It makes {number(never.throughput / now.throughput, 2)} times as many updates per time "
+            f"unit as {how}, which has {theirs} times its noise rate; the best routing has {best} "
+            f"times.{collected}"
         )
     words, gain = in_words(plan.objective), _gain(plan, before, sides)
     if math.isinf(gain):

@@ -10,7 +10,7 @@ from time import monotonic
 import numpy as np
 
 from sojourn._support.estimate import Estimate
-from sojourn._support.progress import Progress
+from sojourn._support.progress import Portion, Progress
 from sojourn.runs.comparison import SequentialTest, significant_difference
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History
@@ -128,9 +128,12 @@ class Confirmation:
                 for i, candidate in enumerate(finalists)
                 if first <= i < first + self.engine.width
             ]
-            phase = f"confirming, seed {seed + 1}: {first} of {len(finalists)} runs done"
+            phase = f"confirming, seed {seed + 1}: {first} of {len(finalists)} runs"
+            runs = MOST_SEEDS * len(finalists)
+            before, share = (seed * len(finalists) + first) / runs, len(jobs) / runs
+            progress = Portion(self.progress, before, share)
             begun = monotonic()
-            done = run_all(phase, jobs, experiment, self.folder, self.engine, self.progress)
+            done = run_all(phase, jobs, experiment, self.folder, self.engine, progress)
             self._taken.append((monotonic() - begun) / len(jobs))
             self.seconds = sum(self._taken) / len(self._taken)
             found += [done[job][0] for job in jobs]
