@@ -10,8 +10,8 @@ from sojourn.figures.timeline import save_timelines
 
 UNTIL = 60.0
 POLICIES = {
-    "Routed: every client is sent as many tasks": "routed",
-    "Never queue: the next task goes to who is done": "never-queue",
+    "Uniform routing: tasks queue at slow clients": "routed",
+    "Never queue: the next task goes to an idle client": "never-queue",
 }
 
 fleet = sj.built_in_fleet("three-clusters")

@@ -288,7 +288,7 @@ def test_a_tuned_page_opens_with_its_answer(browser: Any, tuned_page: Path) -> N
         "document.getElementById('race-1').querySelector('.plot').data.map(t => t.name)"
     )
     page.close()
-    assert names == ["stopped early", "square-root, 0.1", "uniform, 0.1"]
+    assert names == ["others", "square-root, 0.1", "uniform, 0.1"]
 
 
 def test_timelines_are_drawn_with_a_row_per_client(opened: Any) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -183,6 +183,15 @@ def joined(text: str) -> Markup:
     return Markup(str(escape(text)).replace(PLUS_MINUS, PLUS_MINUS.replace(" ", "&nbsp;")))
 
 
+def numeric(text: str) -> bool:
+    """Whether a cell is a number or a range of numbers, however long.
+
+    >>> numeric("0.00031 to 0.02"), numeric("1,234"), numeric("3 of the clients")
+    (True, True, False)
+    """
+    return re.fullmatch(r"[-\d.,e]+( to [-\d.,e]+)?", text) is not None
+
+
 def _cell(text: str) -> Markup:
     return text if isinstance(text, Markup) else joined(text)
 
@@ -202,7 +211,7 @@ def _environment(loader: BaseLoader | None) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"slug": slug, "joined": joined, "cell": _cell}
+    environment.filters |= {"slug": slug, "joined": joined, "cell": _cell, "numeric": numeric}
     environment.globals |= {"switches": switches, "chips": chips, "ends": ends}
     return environment
 
@@ -287,11 +296,29 @@ def _provenance_rows(values: Mapping[str, object]) -> list[tuple[str, str]]:
     """Provenance flattened to name and text; what is empty is left out."""
     rows = []
     for key, value in values.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and any(isinstance(own, Mapping) for own in value.values()):
+            value = "\n".join(_lines(value))
+        elif isinstance(value, Mapping):
             value = ", ".join(f"{name} {text}" for name, text in value.items())
         if value not in ("", None):
             rows.append((key, str(value)))
     return rows
+
+
+def _lines(values: Mapping[str, object]) -> Iterator[str]:
+    """A line for every setting of the tables within, and for every table of a list.
+
+    >>> list(_lines({"experiment": {"seeds": [0, 1], "strategy": [{"name": "a"}, {"name": "b"}]}}))
+    ['seeds = [0, 1]', 'strategy = {"name": "a"}', 'strategy = {"name": "b"}']
+    """
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _lines(value)
+        else:
+            shown = [value]
+            if isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+                shown = value
+            yield from (f"{key} = {json.dumps(one)}" for one in shown)
 
 
 def _script_json(values: object) -> Markup:

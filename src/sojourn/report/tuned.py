@@ -7,6 +7,8 @@ from typing import TypedDict
 
 from sojourn._support.numbers import number
 from sojourn.figures.figure import Figure, Series, Table, View
+from sojourn.figures.palette import inks
+from sojourn.report.outcomes import by_strategy
 from sojourn.report.page import Section
 from sojourn.report.verdict import Rung, Tuning, checked_tuning
 from sojourn.runs.factors import Effect, effects_on, levels_of, main_effects
@@ -29,6 +31,7 @@ def halving_section(run: Run, index: int) -> Section:
     """The successive halving behind a tuning's answer: what was tried, what it cost."""
     tuning = checked_tuning(run)
     seconds = f" Tuning took {tuning['seconds']:,.0f} s in all." if "seconds" in tuning else ""
+    names = list(by_strategy(run.histories))
     return Section(
         anchor=f"race-{index}",
         title="How the strategy was chosen",
@@ -37,28 +40,36 @@ def halving_section(run: Run, index: int) -> Section:
         "one followed, and the best by held-out data went on to the next rung. The test set was used only "
         f"afterwards, with fresh seeds. The pilot runs of {_compared(tuning)} candidates took "
         f"{tuning['gradients']:,} gradients.{seconds}",
-        figures=(race_figure(f"race-{index}", tuning["race"], tuning["criterion"]),),
+        figures=(race_figure(f"race-{index}", tuning["race"], tuning["criterion"], names),),
         tables=(_rungs_table(tuning), _tried_table(tuning)),
         folded=True,
     )
 
 
-def race_figure(name: str, race: Sequence[Rung], criterion: str) -> Figure:
-    """Scores against the fraction of the horizon: those that ran to the end named, the rest grey."""
+def race_figure(
+    name: str, race: Sequence[Rung], criterion: str, strategies: Sequence[str] = ()
+) -> Figure:
+    """Scores against the fraction of the horizon; the rest is grey beside the best of each strategy.
+
+    These are the best candidates that ran to the end. ``strategies`` are those of the run's other
+    figures, so that a strategy has the same colour in all.
+    """
     tracks = _tracks(race)
     rungs = [float(rung["fraction"]) for rung in race]
     finalists = [candidate for candidate, points in tracks.items() if points[-1][0] == rungs[-1]]
     finalists.sort(key=lambda candidate: tracks[candidate][-1][1])
+    best_of = dict(reversed(finalists))
+    named = [(strategy, rate) for strategy, rate in finalists if best_of[strategy] == rate]
     x: list[float] = []
     y: list[float] = []
     for candidate, points in tracks.items():
-        if candidate not in finalists:
+        if candidate not in named:
             x += [rungs.index(fraction) for fraction, _ in points] + [math.nan]
             y += [score for _, score in points] + [math.nan]
     series = []
     if x:
-        series.append(Series("stopped early", x, y, kind="track", weight="background"))
-    for strategy, rate in finalists:
+        series.append(Series("others", x, y, kind="track", weight="background"))
+    for strategy, rate in named:
         fractions, scores = zip(*tracks[strategy, rate], strict=True)
         places = [rungs.index(fraction) for fraction in fractions]
         series.append(Series(f"{strategy}, {rate:g}", places, scores, kind="track"))
@@ -76,8 +87,13 @@ def race_figure(name: str, race: Sequence[Rung], criterion: str) -> Figure:
         categories=tuple(_part(rung) for rung in rungs),
         log_y=all(value > 0 for s in series for value in s.y if math.isfinite(value)),
     )
-    caption = "Each line is a strategy at a learning rate; after every rung only the best go on."
-    return Figure(name, "Successive halving", alt, (view,), caption, wide=True)
+    caption = (
+        "Each line is a strategy at a learning rate; after every rung only the best go on. Named: the "
+        "best learning rate of every strategy that ran to the end."
+    )
+    colours = inks([*strategies, *best_of])
+    palette = {f"{strategy}, {rate:g}": colours[strategy] for strategy, rate in named}
+    return Figure(name, "Successive halving", alt, (view,), caption, wide=True, palette=palette)
 
 
 def _rungs_table(tuning: Tuning) -> Table:
@@ -169,7 +185,7 @@ def factors_section(run: Run, index: int) -> Section | None:
         + (
             f"Intervals hold for all effects together (95 %, {effects[0].seeds} seeds)."
             if effects[0].seeds > 1
-            else "One seed has no intervals."
+            else "With one pilot seed there are no intervals."
         )
     )
     return Section(
@@ -224,20 +240,17 @@ def _effects_of_pilots(tuning: Tuning) -> list[Effect]:
 
 
 def _effects_table(effects: Sequence[Effect], about: str) -> Table:
-    rows = tuple(
-        (
-            f"{effect.factor}: {effect.level}",
-            effect.reference,
-            _value(effect),
-            "–" if math.isinf(effect.high) else f"{effect.low:.3g} to {effect.high:.3g}",
-            str(effect.pairs),
-            "yes" if effect.significant else "no",
-        )
-        for effect in effects
-    )
+    """A row per effect; its interval and test only where seeds were repeated."""
+    tested = any(effect.seeds > 1 for effect in effects)
+    rows = []
+    for effect in effects:
+        row = (f"{effect.factor}: {effect.level}", effect.reference, _value(effect))
+        interval = "–" if math.isinf(effect.high) else f"{effect.low:.3g} to {effect.high:.3g}"
+        test = (interval, "yes" if effect.significant else "no") if tested else ()
+        rows.append((*row, str(effect.pairs), *test))
     what = f"{'ratio' if effects[0].ratio else 'difference'}, {about}"
-    columns = ("factor", "instead of", what, "95 %", "pairs", "significant")
-    return Table(columns, rows, title="Main effects")
+    columns = ("factor", "instead of", what, "pairs", *(("95 %", "significant") if tested else ()))
+    return Table(columns, tuple(rows), title="Main effects")
 
 
 def _value(effect: Effect) -> str:
