@@ -242,13 +242,15 @@ MOST_CHIPS = 12
 def chips(section: Section) -> list[dict[str, str]]:
     """A button per series of a section's figures, in its colour, where curves have no end labels.
 
-    None where there are too many to be found by their colours.
+    None where there are too many to be found by their colours, nor for a folded figure by itself,
+    which has its labels.
     """
     found: dict[str, dict[str, str]] = {}
+    alone = section.opening or (section.folded and len(section.figures) == 1)
     for figure in section.figures:
         for view in figure.views:
             ink = view.inks(figure.palette)
-            labelled = section.opening and any(s.kind in ("line", "track") for s in view.series)
+            labelled = alone and any(s.kind in ("line", "track") for s in view.series)
             for series in view.series if len(view.series) > 1 and not labelled else ():
                 found.setdefault(series.name, _chip(series, ink[series.name]))
     return list(found.values()) if len(found) <= MOST_CHIPS else []

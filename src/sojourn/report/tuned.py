@@ -91,7 +91,7 @@ def race_figure(
         "Each line is a strategy at a learning rate; after every rung only the best go on. Named: the "
         "best learning rate of every strategy that ran to the end."
     )
-    colours = inks([*strategies, *best_of])
+    colours = inks(best_of, inks(strategies))
     palette = {f"{strategy}, {rate:g}": colours[strategy] for strategy, rate in named}
     return Figure(name, "Successive halving", alt, (view,), caption, wide=True, palette=palette)
 
@@ -104,7 +104,7 @@ def _rungs_table(tuning: Tuning) -> Table:
     for rung, began, went_on in zip(race, entered, [*entered[1:], "–"], strict=True):
         part, diverged = _part(float(rung["fraction"])), str(rung["diverged"])
         rows.append((part, began, diverged, went_on, f"{rung['gradients']:,}"))
-    rows.append(("whole", _compared(tuning), "", "", f"{tuning['gradients']:,}"))
+    rows.append(("in all", _compared(tuning), "", "", f"{tuning['gradients']:,}"))
     columns = ("part of the run", "candidates", "diverged", "went on", "gradients")
     return Table(columns, tuple(rows), title="Cost of every rung")
 
@@ -128,7 +128,7 @@ def _tried_table(tuning: Tuning) -> Table:
         span = f"{rates[0]:g} to {rates[-1]:g}" if len(rates) > 1 else f"{rates[0]:g}"
         row = (strategy, span, str(len(rates)), f"{best:g}", _part(furthest), number(score))
         rows.append((-furthest, score, row))
-    columns = ("strategy", "learning rates", "how many", "best", "part of the run", "score there")
+    columns = ("strategy", "learning rates", "tried", "best", "part of the run", "score")
     return Table(
         columns,
         tuple(row for *_, row in sorted(rows)),
