@@ -270,6 +270,24 @@ def test_local_steps_cost_time(tmp_path):
     assert four.gradients[-1] == 4 * one.gradients[-1]
 
 
+def test_local_work_at_the_top_is_that_of_all_strategies_which_say_none(tmp_path):
+    own = {"name": "fedasync", "local-steps": 3}
+    strategies = [
+        {"name": "usual"},
+        {"name": "rule", "rule": "fedasync"},
+        {"name": "steps", "rule": "fedasync", "local-steps": 4},
+        {"name": "of the rule", "rule": own},
+        {"name": "epochs", "rule": "fedasync", "local-epochs": 2.0},
+    ]
+    given = {"strategies": None, "strategy": strategies}
+    found = made(tmp_path, **given, **{"local-steps": 2}).strategies
+    assert [strategy.rule.local_steps for strategy in found[:4]] == [2, 2, 4, 3]
+    assert [strategy.scenario.work for strategy in found[:4]] == [2, 2, 4, 3]
+    assert [strategy.local_epochs for strategy in found] == [None] * 4 + [2.0]
+    found = made(tmp_path, **given, **{"local-epochs": 1.5}).strategies
+    assert [strategy.local_epochs for strategy in found] == [1.5, 1.5, None, None, 2.0]
+
+
 PROBLEM = """
 import torch
 from sojourn.training import Problem

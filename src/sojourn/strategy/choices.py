@@ -129,6 +129,18 @@ class Choices:
             other = replace(other, local_steps=None)
         return replace(other, **said)
 
+    def with_local_work(self, other: "Choices") -> "Choices":
+        """These choices, with the local work of ``other`` where nothing is said here, whatever the rule.
+
+        >>> entry = Choices(rule={"name": "fedbuff"})
+        >>> entry.with_local_work(Choices(local_steps=4)).local_steps
+        4
+        """
+        of_rule = isinstance(self.rule, Mapping) and "local-steps" in self.rule
+        if of_rule or self.local_steps is not None or self.local_epochs is not None:
+            return self
+        return replace(self, local_steps=other.local_steps, local_epochs=other.local_epochs)
+
     def world_table(self) -> dict[str, object]:
         """What is said about links, server, absences and speeds, as TOML has it, without files."""
         table: dict[str, object] = {

@@ -163,6 +163,8 @@ class Strategy:
                     f"{_opening(where)}a strategy needs a fleet, or a file that has one"
                 )
             fleet = file.fleet
+        if file is None:  # A file's rule has its own.
+            choices = choices.with_local_work(environment)
         found = choices.over(file.choices if file else Choices()).over(environment)
         rule = at_location(where, _rule, found, fleet, f"{_opening(where)}rule", folder)
         policy = at_location(
