@@ -1,13 +1,16 @@
 """Large models: fewer passes over the memory, and the same bits."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from sojourn.rules.arrays import LONG_VECTOR
+from sojourn.errors import InvalidInput
+from sojourn.rules.arrays import LONG_VECTOR, long_vector
 from sojourn.rules.server import moved
-from sojourn.training.problem import batches, flat
+from sojourn.training.problem import autograd, batches, flat
 from sojourn.training.problem.problem import Problem
 
 
@@ -41,10 +44,24 @@ def images():
     return Problem(model, [(x, y)], (x, y), batch_size=16, channels_last=True)
 
 
-@pytest.mark.parametrize("make", [tagger, images])
+def perceptron(batch_size=16):
+    """A dense layer that is there twice, and units that are zero."""
+    torch.manual_seed(5)
+    x, y = torch.randn(40, 12), torch.randint(4, (40,))
+    layer = nn.Linear(20, 20)
+    layers = nn.Linear(12, 20), nn.ReLU(), layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(20, 4)
+    return Problem(nn.Sequential(*layers), [(x, y)], (x, y), batch_size=batch_size)
+
+
+def one_sample():
+    return perceptron(batch_size=1)
+
+
+@pytest.mark.parametrize("make", [tagger, images, perceptron, one_sample])
 def test_collected_gradients_are_those_added_to_zeros_to_the_bit(make, monkeypatch):
     usual = make()
     monkeypatch.setattr(flat, "MANY_WEIGHTS", 1)
+    monkeypatch.setattr(autograd, "LARGE_LAYER", 1)
     collecting = make()
     assert collecting._flat._collects
     assert not usual._flat._collects
@@ -100,3 +117,88 @@ def test_fleets_of_many_clients_cache_few_blocks_and_draw_the_same_batches(monke
     monkeypatch.setattr(batches, "CACHED_INDICES", 1)
     monkeypatch.setattr(batches, "UNBOUND_CLIENTS", 2)
     assert drawn() == (usual, 1)
+
+
+def test_gradients_at_weights_that_are_lent_are_those_at_a_copy_to_the_bit(monkeypatch):
+    """Vectors at other addresses, of other kinds and read-only ones are copied."""
+    problem = tagger()
+    monkeypatch.setattr(flat, "MANY_WEIGHTS", 1)
+    lending = tagger()
+    usual = problem.initial_weights().numpy()
+    lent = moved(np.zeros_like(usual), 1.0, usual)
+    shifted = np.empty(len(usual) + 1, dtype=usual.dtype)[1:]
+    shifted[:] = usual
+    fixed = usual.copy()
+    fixed.flags.writeable = False
+    for weights in (usual, lent, shifted, fixed, usual.astype(np.float64)):
+        before = weights.copy()
+        loss, gradient = lending.loss_and_array(weights, 0, 0, seed=1)
+        own, expected = problem.loss_and_array(usual, 0, 0, seed=1)
+        assert loss == own
+        assert gradient.tobytes() == expected.tobytes()
+        # What comes next has the vector of its own again, and leaves the version alone.
+        end = lending.train_client(usual, 0, 0, 1, 2, 0.1)[1]
+        assert torch.equal(end, problem.train_client(usual, 0, 0, 1, 2, 0.1)[1])
+        assert lending.evaluate(weights) == problem.evaluate(usual)
+        np.testing.assert_array_equal(weights, before)
+
+
+class Sometimes(nn.Linear):
+    """Changes its weights in the second batch only."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        if self.calls == 3:
+            with torch.no_grad():
+                self.weight.clamp_(-0.1, 0.1)
+        return super().forward(x)
+
+
+def test_a_model_that_changes_weights_it_was_lent_is_refused(monkeypatch):
+    monkeypatch.setattr(flat, "MANY_WEIGHTS", 1)
+    x, y = torch.randn(20, 4), torch.randint(2, (20,))
+    problem = Problem(Sometimes(4, 2), [(x, y)], (x, y), batch_size=8)
+    weights = problem.initial_weights().numpy()
+    problem.gradient(weights, 0, 0, seed=1)
+    with pytest.raises(InvalidInput, match="changed its own weights in a batch, and left them"):
+        problem.gradient(weights, 0, 1, seed=1)
+
+
+def test_long_versions_begin_at_a_line_of_the_cache():
+    weights = np.ones(LONG_VECTOR + 3, dtype=np.float32)[1:]
+    for _ in range(5):
+        weights = moved(weights, 0.5, weights)
+        assert weights.ctypes.data % 64 == 0
+
+
+def test_memory_is_used_again_once_nobody_holds_a_view_of_it():
+    size = LONG_VECTOR + 5
+    first, second = long_vector(size, np.float32), long_vector(size, np.float32)
+    place = first.ctypes.data
+    assert second.ctypes.data != place
+    view = first[10:20]
+    del first
+    assert long_vector(size, np.float32).ctypes.data != place
+    del view
+    assert long_vector(size, np.float32).ctypes.data == place
+    assert long_vector(size // 2, np.float64).ctypes.data % 64 == 0
+
+
+def test_threads_never_get_the_same_memory():
+    size, wrong = 1000, []
+
+    def use(number: int) -> None:
+        for _ in range(2000):
+            vector = long_vector(size, np.float32)
+            vector[:] = number
+            if not np.all(vector == number):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -149,6 +149,37 @@ def test_plain_steps_with_buffers_are_a_plain_loop_too(buffers):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+class MaxNorm(nn.Linear):
+    """Limits the norm of its rows whenever it is called, as EEGNet does: by a new tensor."""
+
+    def forward(self, x):
+        self.weight.data = torch.renorm(self.weight.data, 2, 0, maxnorm=0.3)
+        return super().forward(x)
+
+
+class Clipped(nn.Linear):
+    """The same in place."""
+
+    def forward(self, x):
+        self.weight.data.clamp_(-0.1, 0.1)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("optimizer", [None, torch.optim.AdamW], ids=["plain", "AdamW"])
+@pytest.mark.parametrize("layer", [MaxNorm, Clipped])
+def test_a_model_that_changes_its_own_weights_is_a_plain_loop(layer, optimizer):
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Flatten(), layer(36, 8), nn.ReLU(), nn.Linear(8, 3))
+    problem = Problem(model, [images(30, 1)], images(30, 99), batch_size=8, optimizer=optimizer)
+    problem = pickle.loads(pickle.dumps(problem))
+    rule = FedBuff(buffer_size=1, local_steps=2)
+    history = sj.replay(alone(work=2.0), problem, rule, learning_rate=RATE, seed=3)
+    expected = plain_loop(problem, optimizer or sgd, 2, keeps=False)
+    np.testing.assert_allclose(
+        flat(problem.trained_model(history.weights)), flat(expected), atol=1e-6
+    )
+
+
 def test_datasets_and_pairs_of_tensors_give_the_same_bits():
     pairs = small_problem()
     sets = [TensorDataset(*pair) for pair in pairs.train_sets]

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from sojourn.types import Vector
 
@@ -46,6 +46,68 @@ def is_long(first: Vector, second: Vector) -> bool:
         and first.flags.c_contiguous
         and second.flags.c_contiguous
     )
+
+
+ALIGNMENT = 64
+"""Bytes of a line of the cache. Where all vectors begin at one, results do not depend on the place."""
+MOST_FREE = 3
+"""Vectors that nobody holds any more and whose memory is kept for the next ones."""
+_free: list[NDArray[np.uint8]] = []
+
+
+class _Lease:
+    """Memory of a vector, kept for the next one when the last view of it is gone."""
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self._memory = memory
+        self.__array_interface__ = memory.__array_interface__
+
+    def __del__(self, free: list[NDArray[np.uint8]] = _free, most: int = MOST_FREE) -> None:
+        free.append(self._memory)
+        del free[:-most]
+
+
+def long_vector(size: int, kind: DTypeLike) -> NDArray[Any]:
+    """A vector that is not filled and begins at a line of the cache, in memory that was used before.
+
+    Memory that a process asks for anew costs more than to compute what is put there: the system clears
+    it page by page, each time for vectors of 32 MB and more.
+
+    >>> long_vector(4, np.float32).shape
+    (4,)
+    """
+    needed = size * np.dtype(kind).itemsize
+    memory = _taken(needed + ALIGNMENT)
+    if memory is None:
+        memory = np.empty(needed + ALIGNMENT, dtype=np.uint8)
+    begin = -memory.ctypes.data % ALIGNMENT
+    return np.asarray(_Lease(memory))[begin : begin + needed].view(kind)
+
+
+def _taken(size: int) -> NDArray[np.uint8] | None:
+    """Free memory of this size, if there is any; what a thread has popped no other one gets."""
+    others, found = [], None
+    while _free and found is None:
+        try:
+            memory = _free.pop()
+        except IndexError:
+            break
+        if memory.size == size:
+            found = memory
+        else:
+            others.append(memory)
+    _free.extend(reversed(others))
+    return found
+
+
+def joined(first: NDArray[Any], second: NDArray[Any], kind: DTypeLike) -> NDArray[Any]:
+    """Two vectors one after the other, in one precision.
+
+    >>> joined(np.ones(2), np.zeros(1), np.float32)
+    array([1., 1., 0.], dtype=float32)
+    """
+    made = long_vector(first.size + second.size, kind)
+    return np.concatenate((first, second), out=made, casting="same_kind")
 
 
 def zeros(shape: tuple[int, ...], like: Vector) -> Vector:

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Protocol
 
-import numpy as np
-
 from sojourn._support.checks import check_number
 from sojourn._support.extensions import Checked, Parameters, fraction, real, set_parameters
 from sojourn.errors import InvalidInput
-from sojourn.rules.arrays import is_long, norm, raise_to, root
+from sojourn.rules.arrays import is_long, long_vector, norm, raise_to, root
 from sojourn.rules.state import AVERAGE, Arrival, Number, ServerState
 from sojourn.types import Vector
 
@@ -275,7 +273,7 @@ def moved(weights: Vector, step: float, direction: Vector) -> Vector:
     if is_long(weights, direction):
         from sojourn.rules.kernels import scaled_sum
 
-        made = np.empty_like(weights)
+        made = long_vector(weights.size, weights.dtype)
         scaled_sum(weights, weights.dtype.type(step), direction, made)  # type: ignore[arg-type]
         return made
     result = float(step) * direction

@@ -1,31 +1,72 @@
 """One forward and backward pass, without what calling a module and ``backward`` costs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import conv2d
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import conv2d, linear
 
 from sojourn.errors import InvalidInput
 
 
+class GradientSink:
+    """Where large dense layers of a sequence put the gradients of their weights, if they are to.
+
+    ``filled`` are the parameters whose gradients are there since it was opened.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[nn.Parameter, NDArray[Any]] = {}
+        self.filled: set[nn.Parameter] = set()
+
+    @contextmanager
+    def open(self, places: Iterable[tuple[nn.Parameter, NDArray[Any]]]) -> Iterator[None]:
+        """Inside, gradients are put into these places."""
+        self._places = dict(places)
+        self.filled.clear()
+        try:
+            yield
+        finally:
+            self._places = {}
+
+    def take(self, weight: nn.Parameter, outward: Tensor, inputs: Tensor) -> bool:
+        """Whether the gradient of a layer's weights was put into its place."""
+        if weight not in self._places or len(inputs) == 1:  # A single product may be -0.
+            return False
+        place = torch.from_numpy(self._places[weight])
+        if weight in self.filled:  # The layer is there twice.
+            place.add_(outward.t().mm(inputs))
+        else:
+            torch.mm(outward.t(), inputs, out=place)
+            self.filled.add(weight)
+        return True
+
+
 def forward_steps(
-    model: nn.Module, *, channels_last: bool = False
+    model: nn.Module, *, channels_last: bool = False, sink: GradientSink | None = None
 ) -> list[Callable[[Tensor], Tensor]]:
     """The model as functions to call one after the other.
 
     To call ``forward`` of a sequence's layers saves what calling a module costs, a tenth of the
     gradient of a small perceptron; a model with hooks is called as a whole. With ``channels_last`` the
-    convolutions of a sequence lay out their weights so, too.
+    convolutions of a sequence lay out their weights so, too; with a ``sink`` its large dense layers
+    put gradients there.
     """
     if altered(model):
         return [model]
     if type(model) is nn.Sequential:
         return [
-            step for child in model for step in forward_steps(child, channels_last=channels_last)
+            step
+            for child in model
+            for step in forward_steps(child, channels_last=channels_last, sink=sink)
         ]
+    if sink is not None and type(model) is nn.Linear and model.weight.numel() >= LARGE_LAYER:
+        return [partial(_dense, model, sink)]
     if channels_last and type(model) is nn.Conv2d and model.padding_mode == "zeros":
         return [partial(_convolve_channels_last, model)]
     return [model.forward]
@@ -35,6 +76,39 @@ def _convolve_channels_last(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """Images of one channel have the same strides either way: it is the weights that tell torch."""
     weight = layer.weight.contiguous(memory_format=torch.channels_last)
     return conv2d(x, weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+
+
+LARGE_LAYER = 2**15
+"""Weights of a dense layer whose gradient is worth putting where it is wanted instead of copying it."""
+
+
+class _Dense(torch.autograd.Function):
+    """What torch makes of a dense layer, to the bit, but for where the gradient of its weights goes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: nn.Parameter, bias: Tensor | None, sink: GradientSink
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.weight, ctx.sink, ctx.biased = weight, sink, bias is not None
+        return linear(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, outward: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        inward = outward.mm(weight) if ctx.needs_input_grad[0] else None
+        gradient = None
+        if ctx.needs_input_grad[1] and not ctx.sink.take(ctx.weight, outward, x):
+            gradient = outward.t().mm(x)
+        return inward, gradient, outward.sum(0) if ctx.biased else None, None
+
+
+def _dense(layer: nn.Linear, sink: GradientSink, x: Tensor) -> Tensor:
+    if x.dim() != 2:
+        return layer.forward(x)
+    made: Tensor = _Dense.apply(x, layer.weight, layer.bias, sink)  # type: ignore[no-untyped-call]
+    return made
 
 
 def altered(model: nn.Module) -> bool:

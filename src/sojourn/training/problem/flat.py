@@ -1,7 +1,6 @@
 """A model whose parameters are one flat vector: set, run, differentiate, on its device."""
 
 import copy
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeAlias
@@ -10,9 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sojourn.errors import InvalidInput
-from sojourn.training.problem.autograd import backward, check_no_parameter_hooks, forward_steps
+from sojourn.rules.arrays import ALIGNMENT, joined, long_vector
+from sojourn.training.problem.autograd import (
+    GradientSink,
+    backward,
+    check_no_parameter_hooks,
+    forward_steps,
+)
 from sojourn.types import Vector
 
 PRECISIONS = ("float32", "bfloat16")
@@ -22,7 +28,8 @@ FlatVector: TypeAlias = Tensor | Vector
 """Weights, and perhaps buffers behind them, as one vector."""
 
 MANY_WEIGHTS = 2**15
-"""From here on memory traffic costs more than calls: gradients are collected, not added to zeros."""
+"""From here on memory traffic costs more than calls: gradients are collected, not added to zeros, and
+computed at the weights that were sent, not at a copy of them."""
 
 
 class _Still(NamedTuple):
@@ -35,12 +42,50 @@ class _Still(NamedTuple):
     value: Tensor
 
 
+class _Place(NamedTuple):
+    """A parameter, its parts of the vectors of weights and of gradients, and where they are in these."""
+
+    parameter: nn.Parameter
+    weights: Tensor
+    gradient: Tensor
+    span: slice
+
+
+class _WeightChanges(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether an operation writes to memory of the parameters."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._memory = {_memory(parameter) for parameter in parameters}
+        self.found = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        given = kwargs or {}
+        for place, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[place] if place < len(args) else given.get(argument.name)
+                written = value if isinstance(value, list | tuple) else [value]
+                self.found |= any(
+                    isinstance(entry, Tensor) and _memory(entry) in self._memory
+                    for entry in written
+                )
+        return func(*args, **given)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
 class FlatModel:
     """A copy of a model, whose trainable parameters are views of one vector.
 
     Buffers that a training step changes, such as the running statistics of batch normalisation,
     are a second vector, which stands behind the weights where both are given; integer ones among
     them are counters. Frozen parameters and other buffers stay as they came with the model.
+    ``changes_weights`` says that the model itself does, such as one that limits the norm of its rows
+    whenever it is called.
     """
 
     def __init__(
@@ -51,6 +96,9 @@ class FlatModel:
         self.device, self.precision, self.channels_last = device, precision, channels_last
         self.moving: list[str] = []
         self.still: dict[str, _Still] = {}
+        self.changes_weights = False
+        self._borrows = False
+        self._versions: list[int] = []
         self._moving_shapes: list[torch.Size] = []
         self.flatten()
 
@@ -71,16 +119,19 @@ class FlatModel:
         self._arrays = (flat.numpy(), gradients.numpy()) if on_host else None
         sizes = [p.numel() for p in parameters]
         parts = torch.split(flat, sizes), torch.split(gradients, sizes)
-        self._places: list[tuple[nn.Parameter, Tensor, slice]] = []
+        self._places: list[_Place] = []
         end = 0
         for parameter, part, gradient in zip(parameters, *parts, strict=True):
             parameter.data = part.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
             begin, end = end, end + parameter.numel()
-            self._places.append((parameter, parameter.grad, slice(begin, end)))
-        self._spare: NDArray[np.floating] | None = None
+            self._places.append(
+                _Place(parameter, parameter.data, parameter.grad, slice(begin, end))
+            )
         self._collects = on_host and len(flat) >= MANY_WEIGHTS
-        self._steps = forward_steps(self.module)
+        self._sink = GradientSink()
+        sinks = self._collects and self.precision == "float32"
+        self._steps = forward_steps(self.module, sink=self._sink if sinks else None)
         self._image_steps = forward_steps(self.module, channels_last=self.channels_last)
 
     @property
@@ -97,6 +148,10 @@ class FlatModel:
         """Take these weights, and buffers if any stand behind them."""
         dimension = self.initial.numel()
         vector = weights[:dimension] if len(weights) > dimension else weights
+        if self._borrows or self.changes_weights:
+            for place in self._places:
+                place.parameter.data = place.weights
+            self._borrows = False
         if self._arrays is not None:
             self._arrays[0][:] = vector
         else:
@@ -106,9 +161,44 @@ class FlatModel:
         if self.module.training != training:
             self.module.train(training)
 
+    def borrow(self, weights: FlatVector) -> None:
+        """Compute gradients at these weights, where they are if that is possible: nothing changes them.
+
+        To copy a version that has been waiting in memory takes as long as a sixth of its gradient.
+        At an address like that of the copy the bits are the same.
+        """
+        if not (
+            self._collects
+            and not self.changes_weights
+            and isinstance(weights, np.ndarray)
+            and weights.dtype == self.initial.numpy().dtype
+            and weights.ndim == 1
+            and weights.flags.c_contiguous
+            and weights.flags.writeable
+            and weights.ctypes.data % ALIGNMENT == self._flat.data_ptr() % ALIGNMENT
+        ):
+            self.set(weights, training=True)
+            return
+        vector = torch.from_numpy(weights)
+        for place in self._places:
+            place.parameter.data = vector[place.span].view_as(place.weights)
+        self._borrows = True
+        self._versions = [place.parameter._version for place in self._places]
+        if len(weights) > len(self._flat):
+            self.set_buffers(weights[len(self._flat) :])
+        if not self.module.training:
+            self.module.train()
+
     def weights(self) -> Tensor:
         """The weights as they are now, in the host's memory."""
         return self._flat.detach().clone().cpu()
+
+    def moved_from(self, begin: NDArray[np.floating]) -> NDArray[np.float64]:
+        """How far the weights are from ``begin``: exact, where both are in single precision."""
+        end = self.weights().numpy() if self._arrays is None else self._arrays[0]
+        found = long_vector(len(begin), np.float64)
+        np.subtract(end, begin, out=found, dtype=np.float64)
+        return found
 
     def outputs(self, x: Any) -> Any:
         """What the model makes of a batch."""
@@ -132,46 +222,67 @@ class FlatModel:
         else:
             self._gradients.zero_()
         backward(loss)
+        if self.changes_weights:
+            self._take_changes()
 
-    def gradient(self, loss: Tensor) -> NDArray[np.floating]:
-        """The gradient of a loss, as an array of its own."""
+    def _take_changes(self) -> None:
+        """Put weights that the model has replaced by others into the vector."""
+        for place in self._places:
+            if place.parameter.data_ptr() != place.weights.data_ptr():
+                place.weights.copy_(place.parameter.data)
+                place.parameter.data = place.weights
+
+    def gradient(self, loss: Tensor, *, with_buffers: bool = False) -> NDArray[np.floating]:
+        """The gradient of a loss, as an array of its own, and buffers behind it if they are wanted."""
+        behind = self.buffers() if with_buffers else None
         if self._collects:
-            return self._collected(loss)
+            return self._collected(loss, behind)
         self.differentiate(loss)
-        return self._arrays[1].copy() if self._arrays is not None else self._gradients.cpu().numpy()
+        found = self._gradients.cpu().numpy() if self._arrays is None else self._arrays[1]
+        if behind is not None:
+            return joined(found, behind, found.dtype)
+        return found.copy()
 
-    def _collected(self, loss: Tensor) -> NDArray[np.floating]:
-        """The same to the bit, in one pass over the memory instead of three.
+    def _collected(self, loss: Tensor, behind: NDArray[np.floating] | None) -> NDArray[np.floating]:
+        """The same to the bit, in at most one pass over the memory instead of three.
 
         Parameters without a gradient keep what the backward pass makes; where they have one, it is
         cleared before and added to. Adding zero to what was made turns -0 into 0, as adding to zero does.
         """
-        for parameter, _, _ in self._places:
-            parameter.grad = None
-        backward(loss)
-        found = self._free_vector()
-        zero = found.dtype.type(0)
-        for parameter, usual, place in self._places:
+        kind, size = self.initial.numpy().dtype, len(self._flat)
+        found = long_vector(size + (0 if behind is None else len(behind)), kind)
+        if behind is not None:
+            found[size:] = behind
+        parts = [found[span].reshape(parameter.shape) for parameter, _, _, span in self._places]
+        for place in self._places:
+            place.parameter.grad = None
+        with self._sink.open(zip((place.parameter for place in self._places), parts, strict=True)):
+            backward(loss)
+        if self._borrows:
+            self._check_unchanged()
+        zero = kind.type(0)
+        for (parameter, _, usual, _), part in zip(self._places, parts, strict=True):
             made, parameter.grad = parameter.grad, usual
-            if made is None:
-                found[place] = 0
-                continue
-            dense = made if made.layout == torch.strided else made.to_dense()
-            np.add(dense.numpy(), zero, out=found[place].reshape(parameter.shape))
+            before = part if parameter in self._sink.filled else zero
+            if made is not None:
+                dense = made if made.layout == torch.strided else made.to_dense()
+                np.add(dense.numpy(), before, out=part)
+            elif before is zero:
+                part.fill(0)
         return found
 
-    def _free_vector(self) -> NDArray[np.floating]:
-        """The vector of the last gradient if nobody holds it or a view of it, else a new one.
+    def _check_unchanged(self) -> None:
+        """That the model left the weights alone that it was lent, as the first batch did."""
+        if self._versions != [place.parameter._version for place in self._places]:
+            raise InvalidInput(
+                "the model changed its own weights in a batch, and left them alone in the first one, so "
+                "that the server's were changed. Change them whenever the model is called, or never."
+            )
 
-        Memory that was just used is in the cache: a new vector costs several times as much to fill.
-        """
-        if self._spare is None or sys.getrefcount(self._spare) > 2:  # The attribute, the argument.
-            self._spare = np.empty(len(self._flat), self.initial.numpy().dtype)
-        return self._spare
-
-    def add_to_gradient(self, proximal: float, begin: Tensor) -> None:
+    def add_to_gradient(self, proximal: float, begin: NDArray[np.floating]) -> None:
         """The pull of a task back to the weights that it began with."""
-        self._gradients.add_(self._flat.detach() - begin.to(self.device), alpha=proximal)
+        start = torch.from_numpy(begin).to(self.device)
+        self._gradients.add_(self._flat.detach() - start, alpha=proximal)
 
     def shift_gradient(self, shift: Tensor) -> None:
         """What a rule adds to every gradient of a task."""
@@ -217,10 +328,15 @@ class FlatModel:
         return np.concatenate(marks) if marks else np.empty(0, dtype=bool)
 
     @contextmanager
-    def watching_buffers(self) -> Iterator[None]:
-        """Note which buffers the block changes, and put them back."""
+    def watching(self) -> Iterator[None]:
+        """Note which buffers the block changes, and whether weights; and put both back."""
         before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        yield
+        with _WeightChanges([place.parameter for place in self._places]) as changes:
+            yield
+        self.changes_weights = changes.found or any(
+            place.parameter.data_ptr() != place.weights.data_ptr() for place in self._places
+        )
+        self.set(self.initial, training=True)
         for name, buffer in self.module.named_buffers():
             if buffer.shape != before[name].shape:
                 raise _reshaped(name, before[name].shape, buffer.shape)

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from sojourn.errors import InvalidInput
 from sojourn.rules import Rule, one_gradient, sent_back
+from sojourn.rules.arrays import joined
 from sojourn.rules.state import ClientPart, Work, client_part, steps_of
 from sojourn.training.problem.autograd import altered
 from sojourn.training.problem.metrics import Loss
@@ -289,7 +290,7 @@ def trained(
     update = sent_back(work, move, rate).numpy()
     if problem.takes_plain_steps:
         update = update.astype(sent.dtype, copy=False)
-    return loss, np.concatenate([update, buffers]) if problem.sends_buffers else update
+    return loss, joined(update, buffers, update.dtype) if problem.sends_buffers else update
 
 
 class ClientWork(NamedTuple):
@@ -305,12 +306,13 @@ class ClientWork(NamedTuple):
         problem, rule, seed = self
         steps = steps_of(rule, client)
         part = client_part(rule)
+        one = rule.sends == "gradient" and steps == 1
+        if part is None and one and problem.takes_gradients:
+            return problem.loss_and_array(sent, client, ordinal, seed)
         if part is not None or not problem.takes_plain_steps:
             return trained(
                 problem, task, seed, rule, steps=steps, proximal=rule.proximal, part=part
             )
-        if rule.sends == "gradient" and steps == 1:
-            return problem.loss_and_array(sent, client, ordinal, seed)
         loss, difference = problem.loss_and_difference(
             sent, client, ordinal, seed, steps, rate, proximal=rule.proximal
         )

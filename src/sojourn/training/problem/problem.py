@@ -43,6 +43,8 @@ OPTIMIZER_STATES = ("reset", "client")
 BUFFERS = ("average", "client", "recompute")
 RECOMPUTED_BATCHES = 16
 """Batches on which buffers are recomputed before an evaluation."""
+_NOTED = ("moving", "changes_weights")
+"""What the first batch showed of a model."""
 FITS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError)
 """What a model or a loss raises where a batch does not fit."""
 
@@ -238,8 +240,14 @@ class Problem:
 
     @property
     def takes_plain_steps(self) -> bool:
-        """Whether clients take plain steps and there are no buffers that training changes."""
-        return self.optimizer is None and not self._flat.moving
+        """Whether clients take plain steps, and nothing but these changes the model."""
+        return self.optimizer is None and not (self._flat.moving or self._flat.changes_weights)
+
+    @property
+    def takes_gradients(self) -> bool:
+        """Whether a task of one plain step is its gradient, and the buffers that it leaves if they are sent."""
+        changes = self._flat.moving and not self.sends_buffers
+        return self.optimizer is None and not (changes or self._flat.changes_weights)
 
     @property
     def plain(self) -> bool:
@@ -248,8 +256,7 @@ class Problem:
         Only such tasks can be stacked.
         """
         return (
-            self.optimizer is None
-            and not self._flat.moving
+            self.takes_plain_steps
             and self.device.type == "cpu"
             and self.precision == "float32"
             and isinstance(self._data, TensorSamples)
@@ -350,10 +357,14 @@ class Problem:
     def loss_and_array(
         self, weights: FlatVector, client: int, number: int, seed: int
     ) -> tuple[float, NDArray[np.floating]]:
-        """The same with the gradient as a NumPy array, which costs less to make."""
-        self._flat.set(weights, training=True)
+        """The same with the gradient as a NumPy array, which costs less to make.
+
+        Where buffers stand behind the weights, theirs after the batch stand behind the gradient.
+        """
+        self._flat.borrow(weights)
         loss = self._batch_loss(client, number, seed)
-        return loss.item(), self._flat.gradient(loss)
+        sent = len(weights) > self.dimension
+        return loss.item(), self._flat.gradient(loss, with_buffers=sent)
 
     def loss_and_difference(
         self,
@@ -400,7 +411,9 @@ class Problem:
         """
         flat, own = self._flat, {} if state is None else state
         flat.set(sent, training=True)
-        begin = flat.weights()
+        begin = np.asarray(sent[: self.dimension])
+        if begin.dtype != self._flat.initial.numpy().dtype:
+            begin = flat.weights().numpy()
         if not self.sends_buffers:
             flat.set_buffers(own.get("buffers", self._initial_buffers))
         optimizer = None
@@ -411,7 +424,8 @@ class Problem:
         total = 0.0
         added = None
         if shift is not None:
-            added = torch.as_tensor(shift, dtype=begin.dtype, device="cpu").to(self.device)
+            kind = flat.initial.dtype
+            added = torch.as_tensor(shift, dtype=kind, device="cpu").to(self.device)
         for number in range(ordinal * steps, (ordinal + 1) * steps):
             total += self._backward(client, number, seed)
             if added is not None:
@@ -427,8 +441,7 @@ class Problem:
         buffers = flat.buffers()
         if self.buffers == "client" and len(buffers):
             own["buffers"] = buffers
-        # In double precision the difference of single-precision weights is exact.
-        return total / steps, flat.weights().double() - begin.double(), buffers
+        return total / steps, torch.from_numpy(flat.moved_from(begin)), buffers
 
     def _backward(self, client: int, number: int, seed: int) -> float:
         """The loss on a batch, whose gradient is left in the parameters."""
@@ -536,15 +549,17 @@ class Problem:
         given = ("_flat", "_count", "_batches")
         state = {k: v for k, v in self.__dict__.items() if k not in given}
         model = self.trained_model(self._flat.initial)
-        return {**state, "model": model, "moving": self._flat.moving, "last": self.channels_last}
+        flat = {name: getattr(self._flat, name) for name in _NOTED}
+        return {**state, "model": model, "noted": flat, "last": self.channels_last}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        model, moving, last = state.pop("model"), state.pop("moving"), state.pop("last")
+        model, noted, last = state.pop("model"), state.pop("noted"), state.pop("last")
         self.__dict__.update(state)
         self._flat = FlatModel(
             model, device=self.device, precision=self.precision, channels_last=last
         )
-        self._flat.moving, self._batches = moving, None
+        vars(self._flat).update(noted)
+        self._batches = None
         self._flat.note_buffers()
         self._count = self._probe_accuracy()
 
@@ -555,7 +570,7 @@ class Problem:
             before = _generator_states(self.device)
             self.model.train()
             try:
-                with self._flat.watching_buffers():
+                with self._flat.watching():
                     loss = self._loss(x, y)
             except InvalidInput:
                 raise

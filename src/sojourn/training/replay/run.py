@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sojourn._support.checks import check_positive, check_seed, check_whole
 from sojourn.errors import InvalidInput
 from sojourn.rules import Arrival, Rule, begin_state, check_rule, local_learning_rate, rule_to_table
+from sojourn.rules.arrays import joined
 from sojourn.rules.privacy import EPSILON, Privacy
 from sojourn.rules.registry import check_pair
 from sojourn.rules.state import (
@@ -209,8 +210,9 @@ class Replay:
             weights = sent_with(self.rule, position.state)
         if self._plain:
             return weights
-        own = weights.astype(self._kind, copy=False)
-        return own if position.buffers is None else np.concatenate([own, position.buffers])
+        if position.buffers is not None:
+            return joined(weights, position.buffers, self._kind)
+        return weights.astype(self._kind, copy=False)
 
     def _model(self, position: ReplayState) -> Vector:
         """What is evaluated: the rule's model, and buffers behind it."""
