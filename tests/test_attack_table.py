@@ -30,3 +30,12 @@ def test_an_attack_that_was_won_by_answering_slowly_is_not() -> None:
     found = attacks().play(run)
     assert found.accuracy > 0.94
     assert (found.quarantined_hostile, found.quarantined_honest) == (2, 0)
+
+
+def test_a_fifth_of_a_hundred_that_colludes_is_found() -> None:
+    """Accuracy 25 % and nobody in quarantine before a group that stands apart was left out of the median."""
+    run = attacks().Run("null space, guessed key", "default", 100, "routed", "equal", 0)
+    found = attacks().play(run)
+    assert found.accuracy > 0.9
+    assert found.quarantined_hostile > 10
+    assert found.quarantined_honest == 0

@@ -15,7 +15,7 @@ from sojourn._support.ledger import digest_of_arrays
 from sojourn.deployment.checkpoint import restore_checkpoint, write_checkpoint
 from sojourn.deployment.dispatcher import Dispatcher
 from sojourn.deployment.guard import Guard, GuardState, Norm, Submission
-from sojourn.deployment.guard.agreement import WIDTH, Agreement
+from sojourn.deployment.guard.agreement import WIDTH, Agreement, group_apart
 from sojourn.deployment.guard.screens import tolerated
 from sojourn.errors import InvalidFile
 from sojourn.rules import AsyncSGD
@@ -205,6 +205,37 @@ def test_without_the_key_the_null_space_of_a_sketch_is_not_found() -> None:
 
     assert agreement_with(hostile(b"the server's")) > 0.9  # the attack works for who has the key
     assert agreement_with(hostile(b"0")) < 0.1
+
+
+@pytest.mark.parametrize("clients", [10, 30, 100])
+def test_a_group_of_at_most_three_in_ten_is_found_and_no_other(clients: int) -> None:
+    random = np.random.default_rng(clients)
+    most = tolerated(clients)
+    rows = random.normal(size=(clients, WIDTH))
+    assert not group_apart(rows, most).any(), "noise has no group"
+    together = rows.copy()
+    together[: clients // 5] = 1.5
+    assert group_apart(together, most)[: clients // 5].all()
+    assert np.count_nonzero(group_apart(together, most)) == most
+    halves = rows + 3.0 * (np.arange(clients) % 2)[:, np.newaxis]
+    assert not group_apart(halves, most).any(), "neither half is a minority"
+    assert not group_apart(rows[:1], 0).any()
+
+
+def test_colluders_that_noise_would_hide_are_found() -> None:
+    """Of a hundred clients whose own data move their updates more than what they have in common."""
+    clients, hostile, size = 100, 20, 4 * WIDTH
+    random = np.random.default_rng(6)
+    common = random.normal(size=size)
+    own = 3.5 * random.normal(size=(clients, size))
+    guard = GuardState(Guard(), size=size, clients=clients, key=b"secret")
+    for _ in range(10):
+        for client in range(clients):
+            update = -common if client < hostile else common + own[client]
+            guard.agreement.observe(client, update + 0.1 * random.normal(size=size))
+    away = [guard.points_away(client) is not None for client in range(clients)]
+    assert all(away[:hostile])
+    assert not any(away[hostile:])
 
 
 def test_a_deployment_draws_a_key_that_does_not_follow_from_its_seed(tmp_path: Path) -> None:

@@ -15,6 +15,13 @@ and the denominator is the *evidence* for it, in updates at a time when all were
 when the update comes: who is slow is compared with what others sent about the same model. The sums
 do not depend on how large a client's updates are, so that none can buy itself out by a large one.
 
+The median of coordinates alone can be moved by clients that send alike: where honest updates are noisy in all of
+many directions, a fifth that is of one mind moves every coordinate by a third of its spread, which in sum is more than
+the mean that is looked for. Together they are the largest principal direction of the :math:`m_i`, though. So once for
+every client's update, on average, if that direction holds clearly more than the second one, and no more than it once
+the three in ten that are furthest along it are left out, then these are left out of :math:`c` (DnC, Shejwalkar and
+Houmansadr 2021). They are judged by it like all others.
+
 Where gradients are noisy :math:`c` is short and evidence comes slowly, but all honest clients are then
 alike: with :math:`\tilde A` the median agreement and :math:`s` 1.48 times the median distance from it, a
 client stands out by :math:`\tilde A - A_i`, to be compared with :math:`3 s`; of one that has sent less than
@@ -38,6 +45,9 @@ SPREADS = 3.0
 """How many robust standard deviations below the others a client must be to stand out."""
 EARLY = 4.0
 """A client's first updates tell less: after so many its distance counts for 1/sqrt(2) of itself."""
+GAP = 1.5
+"""How many times the second principal direction's variance the first must have to show a group. On the digits with
+10 to 100 honest clients the median ratio was 1.1 to 1.4; with a fifth that colludes (min-max, null space) 2.3 to 3.3."""
 MOST_MEDIANS = 64
 """Medians that are remembered; of the older half every other one is dropped when there are more."""
 
@@ -64,6 +74,8 @@ class Agreement:
         self._evidence: FloatArray = np.zeros(clients)
         self._medians = Medians(apart=clients / 2)
         self._age = clients
+        self._apart = np.zeros(clients, dtype=np.bool_)
+        self._looked = clients
         self._usual = np.full(3, np.nan)
 
     def observe(self, client: int, update: Vector, round_: int = 0) -> None:
@@ -131,6 +143,8 @@ class Agreement:
             "agreed": self._agreed,
             "evidence": self._evidence,
             "age": np.array(self._age),
+            "apart": self._apart,
+            "looked": np.array(self._looked),
             "usual": self._usual,
             "middles": np.array(self._medians.sketches).reshape(-1, WIDTH),
             "middle-rounds": np.array(self._medians.rounds),
@@ -148,6 +162,8 @@ class Agreement:
         self._seen = np.array(arrays["seen"], dtype=np.int64)
         self._agreed, self._evidence = np.array(arrays["agreed"]), np.array(arrays["evidence"])
         self._age = int(np.asarray(arrays["age"]))
+        self._apart = np.array(arrays.get("apart", self._apart), dtype=np.bool_)
+        self._looked = int(np.asarray(arrays.get("looked", self._looked)))
         self._usual = np.array(arrays.get("usual", np.full(3, np.nan)), dtype=np.float64)
         self._medians.sketches = list(np.array(arrays["middles"]))
         self._medians.rounds = np.array(arrays["middle-rounds"]).tolist()
@@ -161,13 +177,18 @@ class Agreement:
         what came until then is compared.
         """
         self._age += 1
+        self._looked += 1
         heard = np.flatnonzero(self._seen)
         if heard.size < max(ENOUGH, 2 * tolerated(self.fleet) + 1):
             return
         first = not self._medians.rounds
         if self._age > heard.size // 8:
             weights = 1.0 - MEMORY ** self._seen[heard]
-            median = _median(self._sketches[heard] / weights[:, np.newaxis])
+            means = self._sketches[heard] / weights[:, np.newaxis]
+            if self._looked > heard.size:
+                self._apart[heard] = group_apart(means, tolerated(self.fleet))
+                self._looked = 0
+            median = _median(means[~self._apart[heard]])
             self._medians.add(float(_median(self._rounds[heard] / weights)), median)
             self._age = 0
         if first:
@@ -199,6 +220,34 @@ def _signs(key: bytes, size: int) -> NDArray[np.int8]:
     """
     bits = np.random.default_rng(list(key)).integers(0, 2, size=size, dtype=np.int8)
     return (2 * bits - 1).astype(np.int8)
+
+
+def group_apart(rows: FloatArray, most: int) -> NDArray[np.bool_]:
+    """Which rows are a group of at most ``most`` that stands apart from the others; see the module.
+
+    >>> rows = np.random.default_rng(0).normal(size=(20, 200))
+    >>> rows[:4] = 1.0
+    >>> np.flatnonzero(group_apart(rows, most=4)).tolist(), group_apart(rows[4:], most=4).tolist().count(True)
+    ([0, 1, 2, 3], 0)
+    """
+    none = np.zeros(len(rows), dtype=np.bool_)
+    if not 0 < most < len(rows) - 1:
+        return none
+    away = rows - rows.mean(axis=0)
+    # Of whichever is smaller: both have the same values.
+    few = len(rows) <= rows.shape[1]
+    variances, directions = np.linalg.eigh(away @ away.T if few else away.T @ away)
+    second, first = variances[-2:].tolist()
+    if first <= GAP * second:
+        return none
+    along = directions[:, -1] * math.sqrt(first) if few else away @ directions[:, -1]
+    along = along - float(_median(along))
+    order = np.argsort(along)
+    low, high = order[:most], order[-most:]
+    apart = none.copy()
+    apart[high if along[high].sum() > -along[low].sum() else low] = True
+    rest = along[~apart] - along[~apart].mean()
+    return apart if float(rest @ rest) <= second else none
 
 
 def _median(rows: FloatArray | IntArray) -> FloatArray:
