@@ -37,6 +37,7 @@
       now.counts && tile("updates refused", shown(now.counts.refused), `${shown(now.counts.late)} came late`),
     ].filter(Boolean);
     $("tiles").replaceChildren(...(now.state === "finished" && now.kind !== "deploy" ? [] : tiles));
+    $("timeline-hint").textContent = now.kind === "deploy" ? "as measured, from the first updates on" : `simulated: the ${now.state === "finished" ? "pick" : "best so far"}, and uniform routing with as many tasks in flight`;
     drawCurves(now.curves);
     table("strategies", ["strategy", "runs done", now.strategies.length ? now.strategies[0].measure : "", "staleness, updates"],
       (now.kind === "deploy" && now.strategies.length < 2 ? [] : now.strategies).map((s) => [element("span", {}, sample(s.ink), s.name), `${s.ended} of ${s.runs}`, s.value, shown(s.staleness)]));
@@ -63,7 +64,6 @@
     $("timeline").innerHTML = found.svg;
     const shown = Boolean(found.svg), before = $("timeline-card").hidden;
     $("timeline-card").hidden = !shown;
-    $("timeline-hint").textContent = now.kind === "deploy" ? "as measured, from the first updates on" : `simulated: the ${now.state === "finished" ? "pick" : "best so far"}, and uniform routing with as many tasks in flight`;
     if (before === shown) drawCurves(latest.curves);
   }
   function drawCurves(found) {
