@@ -20,7 +20,8 @@ from sojourn.rules import RULES, FedBuff
 from sojourn.runs.history import History
 from sojourn.runs.summary import best_learning_rate, summarize_strategy
 from sojourn.strategy import file_name
-from sojourn.training.experiment.build import build_problem
+from sojourn.training.experiment import build
+from sojourn.training.experiment.build import build_problem, validation_problem
 from sojourn.training.experiment.engines import LocalEngine
 from sojourn.training.experiment.experiment import Experiment, experiment_from_table
 from sojourn.training.experiment.run import run_experiment
@@ -240,7 +241,8 @@ def test_pilot_seeds_are_never_final_seeds(tmp_path):
     assert experiment.pilot_seeds == (1_000_001, 1_000_003, 1_000_004)
 
 
-def test_the_same_seed_is_the_same_world_for_every_strategy(tmp_path):
+def test_the_same_seed_is_the_same_world_for_every_strategy(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "MOST_KEPT_BYTES", 0)
     experiment = made(tmp_path, partition="dirichlet")
     first, other, again = (build_problem(experiment, seed) for seed in (3, 4, 3))
     assert first is not again
@@ -323,6 +325,43 @@ def test_a_problem_of_the_users_own(tmp_path, monkeypatch):
         with pytest.raises(InvalidInput, match=message):
             build_problem(made(tmp_path, problem=name), 0)
     sys.modules.pop("own_problem")
+
+
+COUNTED = """
+from pathlib import Path
+import torch
+from sojourn.training import Problem
+
+
+def counted(clients, seed):
+    with Path("calls").open("a") as calls:
+        calls.write(f"{clients} {seed}\\n")
+    x = torch.ones(8, 2)
+    return Problem(torch.nn.Linear(2, 1), [(x, x[:, :1])] * clients, (x, x[:, :1]))
+"""
+
+
+def test_a_problem_is_made_twice_and_then_kept(tmp_path, monkeypatch):
+    """Twice, to see that it repeats. Seeds take turns, and speeds that are off change no data."""
+    (tmp_path / "counted_problem.py").write_text(COUNTED)
+    monkeypatch.chdir(tmp_path)
+    calls = tmp_path / "calls"
+    experiment = made(tmp_path, problem="counted_problem:counted")
+    rates = 2 * experiment.fleet.service_rates
+    faster = dataclasses.replace(experiment, fleet=experiment.fleet.with_rates(rates))
+    first = build_problem(experiment, 0)
+    for asked in (experiment, faster):
+        for seed in (1, 0):
+            build_problem(asked, seed)
+            validation_problem(asked, seed)
+    assert build_problem(faster, 0) is first
+    assert sorted(calls.read_text().split("\n")[:-1]) == ["30 0", "30 0", "30 1", "30 1"]
+    # Large problems are not kept beside one another; made anew, they are made once.
+    monkeypatch.setattr(build, "MOST_KEPT_BYTES", 100)
+    for seed in (2, 3, 2):
+        build_problem(experiment, seed)
+    assert calls.read_text().split("\n")[4:-1] == ["30 2", "30 2", "30 3", "30 3", "30 2"]
+    sys.modules.pop("counted_problem")
 
 
 def summarized(strategy, histories, targets=()):

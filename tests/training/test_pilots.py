@@ -67,7 +67,7 @@ def test_pilots_do_not_read_the_test_set(tmp_path, monkeypatch, lockstep):
         return problem
 
     monkeypatch.setattr(build, "_built", unread)
-    monkeypatch.setattr(build, "_last", build._Last())
+    monkeypatch.setattr(build, "_recent", build._Recent())
     experiment = made(tmp_path, **{**TRIED, "lockstep": lockstep, "pilot-seeds": 2})
     run_experiment(experiment, tmp_path / "out", LocalEngine())
     assert built == [SEED, SEED + 1]

@@ -4,6 +4,7 @@ Final runs are judged on its test set, pilots on samples that clients give up.
 """
 
 import inspect
+import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -39,18 +40,41 @@ dataset = lru_cache(maxsize=1)(load_dataset)
 """`load_dataset`, keeping the last data set for the next seed."""
 
 
-class _Last(threading.local):
-    """The problem that this thread built last: the strategies of one seed share it.
+MOST_KEPT_BYTES = 64_000_000
+"""Of samples in the problems that a thread keeps: the seeds of a tuning take turns."""
 
-    ``held`` is the same for pilots, once one has asked.
+
+class _Recent(threading.local):
+    """The problems that this thread built last: the strategies of one seed share theirs.
+
+    ``held`` are the same for pilots, once one has asked.
     """
 
-    key: tuple[object, ...] | None = None
-    problem: Problem | None = None
-    held: Problem | None = None
+    def __init__(self) -> None:
+        self.problems: dict[_Key, Problem] = {}
+        self.held: dict[_Key, Problem] = {}
+
+    def make_room(self) -> None:
+        """Forget the oldest, and any that is too large to be there beside another one."""
+        while sum(map(sample_bytes, self.problems.values())) > MOST_KEPT_BYTES:
+            oldest = next(iter(self.problems))
+            del self.problems[oldest]
+            self.held.pop(oldest, None)
 
 
-_last = _Last()
+_Key = tuple[object, ...]
+_recent = _Recent()
+_digests_of: dict[_Key, tuple[str, str, str]] = {}
+"""What a user's function returned for a number of clients and a seed before, in this process."""
+
+
+def sample_bytes(problem: Problem) -> float:
+    """Memory of a problem's samples; infinite where only its datasets know."""
+    if not isinstance(problem.samples, TensorSamples):
+        return math.inf
+    held = problem.samples, problem.test_samples
+    tensors = [t for one in held if isinstance(one, TensorSamples) for t in (one.x, one.y)]
+    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
 
 
 def build_problem(experiment: Experiment, seed: int) -> Problem:
@@ -58,15 +82,28 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
 
     The partition and the first weights are functions of the seed alone, from streams of their own.
     """
+    return _recent_problem(_key(experiment, seed), experiment, seed)
+
+
+def _recent_problem(key: _Key, experiment: Experiment, seed: int) -> Problem:
+    if key not in _recent.problems:
+        _recent.make_room()
+        _recent.problems[key] = _built(experiment, seed)
+    return _recent.problems[key]
+
+
+def _key(experiment: Experiment, seed: int) -> _Key:
+    """What a problem depends on."""
     check_seed(seed)
     own = None
     if experiment.problem is not None:  # another object once its file says something else
         own = load_extension(experiment.problem, "problem", experiment.folder)
-    key = (
+    return (
         experiment.data,
         experiment.data_dir,
         experiment.partition,
-        tuple(_service_rates(experiment).tolist()),
+        # A problem of the user's own is told how many clients there are, not how fast.
+        experiment.fleet.size if own is not None else tuple(_service_rates(experiment).tolist()),
         experiment.model,
         experiment.batch_size,
         seed,
@@ -77,11 +114,6 @@ def build_problem(experiment: Experiment, seed: int) -> Problem:
         None if own is None else (experiment.folder, own),
         tuple(experiment.extensions.codes().items()),
     )
-    if _last.key != key:
-        _last.key = _last.problem = _last.held = None
-        _last.problem, _last.key = _built(experiment, seed), key
-    assert _last.problem is not None
-    return _last.problem
 
 
 def validation_problem(experiment: Experiment, seed: int) -> Problem:
@@ -89,10 +121,11 @@ def validation_problem(experiment: Experiment, seed: int) -> Problem:
 
     What is chosen by it, such as a learning rate, is chosen without a look at the test set.
     """
-    problem = build_problem(experiment, seed)
-    if _last.held is None:
-        _last.held = held_out(problem, VALIDATION)
-    return _last.held
+    key = _key(experiment, seed)
+    problem = _recent_problem(key, experiment, seed)
+    if key not in _recent.held:
+        _recent.held[key] = held_out(problem, VALIDATION)
+    return _recent.held[key]
 
 
 def held_out(problem: Problem, fraction: float) -> Problem:
@@ -246,9 +279,12 @@ def _users_problem(experiment: Experiment, text: str, seed: int) -> Problem:
         raise InvalidInput(
             f"problem '{text}': it has data for {problem.clients} clients; the fleet has {clients}"
         )
-    again = _seeded(function, clients, seed)
-    assert isinstance(again, Problem)
-    for what, one, other in zip(_PARTS, _digests(problem), _digests(again), strict=True):
+    called = (function, clients, seed)
+    if called not in _digests_of:
+        again = _seeded(function, clients, seed)
+        assert isinstance(again, Problem)
+        _digests_of[called] = _digests(again)
+    for what, one, other in zip(_PARTS, _digests(problem), _digests_of[called], strict=True):
         if one != other:
             raise InvalidInput(
                 f"problem '{text}': called twice with seed {seed} it gives different {what}, so "

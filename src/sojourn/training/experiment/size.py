@@ -1,5 +1,6 @@
 """What runs will hold in memory and take in time, before anything is spent."""
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ from sojourn._support.progress import duration
 from sojourn.rules import local_learning_rate
 from sojourn.rules.state import check_memory
 from sojourn.strategy import Strategy
-from sojourn.training.experiment.build import build_problem
+from sojourn.training.experiment.build import build_problem, sample_bytes
 from sojourn.training.experiment.experiment import Experiment
 from sojourn.training.experiment.jobs import (
     ONE_AT_A_TIME,
@@ -18,7 +19,6 @@ from sojourn.training.experiment.jobs import (
 )
 from sojourn.training.problem.optimizer import ClientState
 from sojourn.training.problem.problem import Problem
-from sojourn.training.problem.samples import TensorSamples
 from sojourn.training.replay.state import MOST_BYTES, VERSIONS_BETWEEN
 
 TRIAL_STEPS = 4
@@ -143,11 +143,8 @@ def size_note(experiment: Experiment, *, jobs: int = 1, timed: bool = True) -> s
 
 
 def _samples(problem: Problem) -> str:
-    if not isinstance(problem.samples, TensorSamples):
-        return "what their datasets need"
-    pairs = (problem.samples, problem.test_samples)
-    tensors = [t for held in pairs if isinstance(held, TensorSamples) for t in (held.x, held.y)]
-    return in_words(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
+    size = sample_bytes(problem)
+    return in_words(int(size)) if math.isfinite(size) else "what their datasets need"
 
 
 def in_words(size: int) -> str:
