@@ -100,6 +100,8 @@ class Arrivals:
         self.guard = GuardState(Guard(agreement=-1.0), size=1, clients=clients)
         self.hostile = hostile
         self.living, self.heard = list(range(clients)), set[int]()
+        for client in self.living:
+            self.guard.lives(client, True)
         self.largest_honest = 0.0
 
     def leave(self, client: int) -> None:
@@ -108,9 +110,11 @@ class Arrivals:
         part = self.heard | set(left)
         if left and sum(i < self.hostile for i in part) <= tolerated(len(part)):
             self.living = left
+            self.guard.lives(client, False)
 
     def join(self, client: int) -> None:
         self.living = sorted({*self.living, client})
+        self.guard.lives(client, True)
 
     def answer(self, client: int, norm: float) -> float:
         """What counts of the answer; after that, what may count at most is `limit`."""
@@ -119,7 +123,7 @@ class Arrivals:
         self.heard.add(client)
         if client >= self.hostile:
             self.largest_honest = max(self.largest_honest, norm)
-        fleet = self.guard.fleet(self.living, client)
+        fleet = self.guard.fleet(client)
         given = Submission(np.array([norm]), client, np.zeros(1), 0, fleet=fleet)
         verdict = self.guard.judge(given)
         return 0.0 if verdict.update is None else abs(float(verdict.update[0]))

@@ -47,6 +47,29 @@ def test_the_first_tasks_are_spread_evenly() -> None:
     assert [len(c.out) for c in server.clients] == [1, 1, 1]
 
 
+def test_the_routing_is_computed_once_for_all_who_join_before_the_start() -> None:
+    """So that n clients cost n, not n squared."""
+
+    class Counting(Chooser):
+        changes = 0
+
+        def changed(self, view: View) -> None:
+            self.changes += 1
+
+        def choose(self, view: View, finisher: int | None) -> int | None:
+            return view.living[0]
+
+    server, counting = make(), Counting()
+    server.router._chooser = counting
+    for client in (2, 0, 1):
+        server.joined(client, now=0.0)
+    assert (server.living, counting.changes) == ([0, 1, 2], 0)
+    server.start(now=0.0)
+    assert counting.changes == 1
+    server.left(1, now=1.0)
+    assert (server.living, counting.changes) == ([0, 2], 2)
+
+
 def test_p_is_renormalised_over_the_living_and_n_counts_them() -> None:
     server = started()
     actions = server.left(2, now=1.0)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sojourn.deployment.guard.guard import Guard, GuardState
 from sojourn.deployment.guard.screens import Gradient, Submission, Verdict, unusable
 from sojourn.deployment.router import Replan, Replanning, Router
-from sojourn.deployment.speeds import Deadlines, RateEstimate
+from sojourn.deployment.speeds import Deadlines, RateEstimate, rates_of
 from sojourn.deployment.tasks import (
     FIRST_RETRY_SECONDS,
     UNKNOWN_WEIGHT,
@@ -364,7 +364,9 @@ class Dispatcher:
 
         None is above what is plausible, however fast a client answers.
         """
-        rates = np.array([client.estimate.rate(client.running(now)) for client in self.clients])
+        begun = [now if client.started is None else client.started for client in self.clients]
+        running = np.maximum(0.0, now - np.array(begun))
+        rates = rates_of([client.estimate for client in self.clients], running)
         return self.guard.pace.plausible(rates)
 
     def seconds_to_reply(self) -> float:
@@ -451,7 +453,7 @@ class Dispatcher:
             weight=1.0 / task.divisor,
             earned=self.counts.completed * task.probability / task.divisor,
             descends=self.rule.sends == "gradient",
-            fleet=self.guard.fleet(self.router.living, task.client),
+            fleet=self.guard.fleet(task.client),
         )
         return self.guard.judge(given, task.dispatched)
 
@@ -620,7 +622,8 @@ class Dispatcher:
 
     def _set_status(self, client: Client, status: Status, now: float) -> None:
         client.status = status
-        self.router.restrict([c.number for c in self.clients if c.alive], now)
+        self.router.lives(client.number, client.alive, now)
+        self.guard.lives(client.number, client.alive)
 
     def _disconnect(self, client: Client) -> list[int]:
         """Whatever was sent to it will not be answered; the numbers of those tasks, oldest first."""

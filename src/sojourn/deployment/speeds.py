@@ -25,8 +25,13 @@ would be long, it is cut to the first deadline, or to the same quantile of the e
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
+
+from sojourn.types import FloatArray
 
 FACTOR = 3.0
 THRESHOLD = 10.0
@@ -133,6 +138,16 @@ class RateEstimate:
         """What `to_dict` wrote."""
         evidence = {name: _Evidence(**values[name]) for name in ("slower", "faster")}
         return cls(**{**values, **evidence})
+
+
+def rates_of(estimates: Sequence[RateEstimate], running: FloatArray) -> FloatArray:
+    """`RateEstimate.rate` of many at once, each with a task that has been ``running`` for so long.
+
+    >>> rates_of([RateEstimate.prior(0.5), RateEstimate.prior(2.0)], np.array([0.0, 0.5]))
+    array([0.5, 1. ])
+    """
+    seconds = np.array([estimate.seconds for estimate in estimates])
+    return np.array([estimate.shape for estimate in estimates]) / (seconds + running)
 
 
 @dataclass(slots=True)

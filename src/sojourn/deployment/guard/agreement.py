@@ -70,6 +70,9 @@ class Agreement:
         self._sketches: FloatArray = np.zeros((clients, WIDTH))
         self._rounds: FloatArray = np.zeros(clients)
         self._seen = np.zeros(clients, dtype=np.int64)
+        self.heard = np.zeros(clients, dtype=np.bool_)
+        """Which clients have sent something, and how many they are."""
+        self._heard = 0
         self._agreed: FloatArray = np.zeros(clients)
         self._evidence: FloatArray = np.zeros(clients)
         self._medians = Medians(apart=clients / 2)
@@ -91,17 +94,20 @@ class Agreement:
             self._sketches[client] += (1.0 - MEMORY) * sketch / norm
             self._rounds[client] = MEMORY * self._rounds[client] + (1.0 - MEMORY) * round_
             self._seen[client] += 1
+            if not self.heard[client]:
+                self.heard[client] = True
+                self._heard += 1
             self._weigh(client, round_)
 
     def forget(self, client: int) -> None:
         """Judge a client anew."""
         self._agreed[client] = self._evidence[client] = 0.0
         self._sketches[client] = self._rounds[client] = self._seen[client] = 0
+        self._count_heard()
 
-    @property
-    def heard(self) -> NDArray[np.bool_]:
-        """Which clients have sent something."""
-        return self._seen > 0
+    def _count_heard(self) -> None:
+        self.heard = self._seen > 0
+        self._heard = int(np.count_nonzero(self.heard))
 
     def values(self) -> FloatArray:
         """The agreement of every client, in [-1, 1]; NaN where nothing is known of it."""
@@ -160,14 +166,17 @@ class Agreement:
             self._signs = _signs(self.key, self._size)
         self._sketches, self._rounds = np.array(arrays["sketches"]), np.array(arrays["rounds"])
         self._seen = np.array(arrays["seen"], dtype=np.int64)
+        self._count_heard()
         self._agreed, self._evidence = np.array(arrays["agreed"]), np.array(arrays["evidence"])
         self._age = int(np.asarray(arrays["age"]))
         self._apart = np.array(arrays.get("apart", self._apart), dtype=np.bool_)
         self._looked = int(np.asarray(arrays.get("looked", self._looked)))
         self._usual = np.array(arrays.get("usual", np.full(3, np.nan)), dtype=np.float64)
-        self._medians.sketches = list(np.array(arrays["middles"]))
-        self._medians.rounds = np.array(arrays["middle-rounds"]).tolist()
-        self._medians.begun = float(np.asarray(arrays["middle-begun"]))
+        self._medians.restore(
+            np.array(arrays["middle-rounds"]).tolist(),
+            list(np.array(arrays["middles"])),
+            float(np.asarray(arrays["middle-begun"])),
+        )
 
     def _weigh(self, client: int, round_: int) -> None:
         """Compare a client with the median, which is computed anew for every eighth of the clients.
@@ -178,11 +187,11 @@ class Agreement:
         """
         self._age += 1
         self._looked += 1
-        heard = np.flatnonzero(self._seen)
-        if heard.size < max(ENOUGH, 2 * tolerated(self.fleet) + 1):
+        if self._heard < max(ENOUGH, 2 * tolerated(self.fleet) + 1):
             return
         first = not self._medians.rounds
-        if self._age > heard.size // 8:
+        if self._age > self._heard // 8:
+            heard = np.flatnonzero(self.heard)
             weights = 1.0 - MEMORY ** self._seen[heard]
             means = self._sketches[heard] / weights[:, np.newaxis]
             if self._looked > heard.size:
@@ -191,11 +200,11 @@ class Agreement:
             median = _median(means[~self._apart[heard]])
             self._medians.add(float(_median(self._rounds[heard] / weights)), median)
             self._age = 0
-        if first:
-            for each in heard.tolist():
-                self._compare(each, self._medians.about(0), int(self._seen[each]))
-        else:
-            self._compare(client, self._medians.about(round_), 1)
+            if first:
+                for each in heard.tolist():
+                    self._compare(each, 0, int(self._seen[each]))
+        if not first:
+            self._compare(client, round_, 1)
         if self._age == 0:
             known = np.flatnonzero(self._evidence)
             if known.size:
@@ -204,8 +213,9 @@ class Agreement:
                 spread = 1.48 * _median(np.abs(agreements - usual))
                 self._usual[:] = usual, spread, _median(self._seen[known])
 
-    def _compare(self, client: int, median: FloatArray, times: int) -> None:
-        sketch, consensus = self._sketches[client], norm_of(median)
+    def _compare(self, client: int, round_: int, times: int) -> None:
+        median, consensus = self._medians.about(round_)
+        sketch = self._sketches[client]
         norms = norm_of(sketch) * consensus
         if norms > 0.0:
             cosine = float(sketch @ median) / norms
@@ -251,11 +261,11 @@ def group_apart(rows: FloatArray, most: int) -> NDArray[np.bool_]:
 
 
 def _median(rows: FloatArray | IntArray) -> FloatArray:
-    """``np.median`` over the first axis, which for few rows takes several times as long."""
-    ordered, half = np.sort(rows, axis=0), rows.shape[0] // 2
-    return np.asarray(
-        ordered[half] if rows.shape[0] % 2 else (ordered[half - 1] + ordered[half]) / 2.0
-    )
+    """``np.median`` over the first axis, which takes several times as long."""
+    ordered, half = rows.T.copy(), rows.shape[0] // 2
+    ordered.sort(axis=-1)  # in place and along memory, which is twice as fast as across
+    upper = ordered[..., half]
+    return np.asarray(upper if rows.shape[0] % 2 else (ordered[..., half - 1] + upper) / 2.0)
 
 
 class Medians:
@@ -266,8 +276,8 @@ class Medians:
     >>> medians = Medians(apart=5.0)
     >>> for round_ in (0.0, 3.0, 50.0):
     ...     medians.add(round_, np.full(WIDTH, round_))
-    >>> float(medians.about(0)[0]), float(medians.about(30)[0])
-    (3.0, 50.0)
+    >>> [float(median[0]) for median, _ in (medians.about(0), medians.about(30))]
+    [3.0, 50.0]
     """
 
     def __init__(self, apart: float) -> None:
@@ -275,19 +285,32 @@ class Medians:
         self.rounds: list[float] = []
         self.sketches: list[FloatArray] = []
         self.begun = -np.inf
+        self._norms: list[float] = []
+        self._rounds: FloatArray | None = None
+
+    def restore(self, rounds: list[float], sketches: list[FloatArray], begun: float) -> None:
+        """Take up the medians of a checkpoint."""
+        self.rounds, self.sketches, self.begun = rounds, sketches, begun
+        self._norms = [norm_of(sketch) for sketch in sketches]
+        self._rounds = None
 
     def add(self, round_: float, sketch: FloatArray) -> None:
         """The newest."""
+        self._rounds = None
         if round_ - self.begun < self.apart:
-            self.rounds[-1], self.sketches[-1] = round_, sketch
+            self.rounds[-1], self.sketches[-1], self._norms[-1] = round_, sketch, norm_of(sketch)
             return
         self.begun = round_
         if len(self.rounds) == MOST_MEDIANS:
             thinned = slice(1, MOST_MEDIANS // 2, 2)
-            del self.rounds[thinned], self.sketches[thinned]
+            del self.rounds[thinned], self.sketches[thinned], self._norms[thinned]
         self.rounds.append(round_)
         self.sketches.append(sketch)
+        self._norms.append(norm_of(sketch))
 
-    def about(self, round_: int) -> FloatArray:
-        """The one that is about the model nearest to that of ``round_``."""
-        return self.sketches[int(np.abs(np.array(self.rounds) - round_).argmin())]
+    def about(self, round_: int) -> tuple[FloatArray, float]:
+        """The one that is about the model nearest to that of ``round_``, and its norm."""
+        if self._rounds is None:
+            self._rounds = np.array(self.rounds)
+        nearest = int(np.abs(self._rounds - round_).argmin())
+        return self.sketches[nearest], self._norms[nearest]

@@ -111,18 +111,18 @@ class GuardState:
         self.pace = Pace(clients, largest_speed=guard.largest_speed, planned=planned)
         self.agreement = Agreement(size=size, clients=clients, key=key)
         self.screens = [screen.begin(size, clients, reference) for screen in guard.screens]
-        self._living: list[int] = []
         self._lives = np.zeros(clients, dtype=np.bool_)
 
-    def fleet(self, living: list[int], client: int) -> int:
+    def lives(self, client: int, alive: bool) -> None:
+        """Whether ``client`` takes part from now on."""
+        self._lives[client] = alive
+
+    def fleet(self, client: int) -> int:
         """How many clients take part: the living, those that were heard and left, and ``client``.
 
         Who was heard keeps its vote. Were it not counted, hostile clients could answer and leave, and
         so be a larger part of those who are left.
         """
-        if living is not self._living:
-            self._living, self._lives = living, np.zeros(self.clients, dtype=np.bool_)
-            self._lives[living] = True
         part = self._lives | self.agreement.heard
         part[client] = True
         return int(np.count_nonzero(part))

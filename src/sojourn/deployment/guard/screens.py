@@ -275,6 +275,9 @@ def unusable(update: object, weights: Vector) -> str | None:
 
 def norm_of(vector: Vector) -> float:
     """The Euclidean norm, in double precision; of a large vector by parts, for memory's sake."""
+    if vector.size <= PART:
+        wide = vector.astype(np.float64, copy=False)
+        return math.sqrt(float(np.dot(wide, wide)))
     total = 0.0
     for start in range(0, vector.size, PART):
         wide = vector[start : start + PART].astype(np.float64, copy=False)
