@@ -1,7 +1,6 @@
 """`sojourn client` with real processes: warm, the same bits, failures per task, deaths."""
 
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,8 @@ import numpy as np
 import psutil
 import pytest
 
-from sojourn.deployment.flower.resident import start
+from sojourn.deployment.app import PACKAGE
+from sojourn.deployment.flower.resident import TALKING, Progress, start
 from sojourn.deployment.inprocess import InProcessTransport
 from sojourn.deployment.run import serve
 from sojourn.deployment.settings import read_settings
@@ -84,19 +84,67 @@ def test_a_task_that_raises_fails_alone(session: Session, tmp_path: Path) -> Non
     check_accounts(tmp_path, 1)
 
 
+def client_processes(session: Session) -> tuple[psutil.Process, psutil.Process]:
+    """The node and the worker of the client."""
+    children = psutil.Process(session.flower.processes["client-0"].pid).children(recursive=True)
+    [node] = [child for child in children if "node" in child.cmdline()]
+    [worker] = [child for child in children if "work" in child.cmdline()]
+    return node, worker
+
+
+@pytest.mark.flower
+def test_a_killed_worker_is_replaced_and_its_task_reported(
+    session: Session, tmp_path: Path
+) -> None:
+    """By the next worker, without waiting for Flower's heartbeat; the node stays."""
+    (tmp_path / "pause").touch()
+    record = run(session, tmp_path, 12)
+    wait = session.flower.wait_until
+    wait((tmp_path / "paused").exists, what="no task has begun", seconds=600.0)
+    node, worker = client_processes(session)
+    worker.kill()
+    (tmp_path / "pause").unlink()
+    session.wait_until_finished(tmp_path)
+    assert len(record.read_text().split()) == 2
+    assert client_processes(session)[0] == node
+    [failed] = [detail for _, kind, detail in events_of(tmp_path) if kind == "failed"]
+    assert "the worker has died" in failed
+    assert status_of(tmp_path)["counts"]["used"] == 12
+    check_accounts(tmp_path, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.flower
-def test_a_killed_worker_is_replaced(session: Session, tmp_path: Path) -> None:
-    """Its node hears of the death after a minute; the task is lost, the run goes on."""
-    record = run(session, tmp_path, 200)
+def test_a_worker_killed_while_it_talks_to_its_node_takes_it_along(
+    session: Session, tmp_path: Path
+) -> None:
+    """The node would wait for ever for the rest of what was said."""
+    run(session, tmp_path, 60)
     session.wait_for(tmp_path, 3)
-    first = int(record.read_text().split()[0])
-    os.kill(first, signal.SIGKILL)
+    node, worker = client_processes(session)
+    worker.suspend()
+    handle = worker.cmdline()[-1]
+    with Path(f"/proc/{worker.pid}/fd/{handle}").open("r+b") as file:
+        Progress(file.fileno()).write(TALKING)
+    worker.kill()
     session.wait_until_finished(tmp_path)
-    processes = record.read_text().split()
-    assert len(processes) == 2 and processes[1] != str(first)
-    assert status_of(tmp_path)["counts"]["used"] == 200
+    assert client_processes(session)[0] != node
+    assert status_of(tmp_path)["counts"]["used"] == 60
     check_accounts(tmp_path, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.flower
+def test_another_app_gets_another_process(session: Session, tmp_path: Path) -> None:
+    run(session, tmp_path / "before", 3)
+    session.wait_until_finished(tmp_path / "before")
+    before = client_processes(session)[1].cmdline()
+    with (session.app / PACKAGE / "task.py").open("a") as file:
+        file.write("\nCHANGED = True\n")
+    run(session, tmp_path / "after", 3)
+    session.wait_until_finished(tmp_path / "after")
+    assert status_of(tmp_path / "after")["counts"]["lost"] == 0
+    assert client_processes(session)[1].cmdline() != before
 
 
 @pytest.mark.flower

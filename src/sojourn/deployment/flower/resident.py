@@ -4,8 +4,9 @@ Flower starts a process for every task, which imports Flower, torch and the app,
 builds the model. With ``flower-supernode --isolation process`` it leaves that to an executor beside
 the SuperNode, which asks the node's Runtime API for tasks. Here that executor works on them itself:
 
-``start``  (``sojourn client``) starts the other two, and a new worker when one has died; ends with
-           the node;
+``start``  (``sojourn client``) starts the other two, and a new worker when one has died, which reports the
+           task as failed; ends with the node. If a worker dies while it exchanges something with the
+           node, which then would wait for ever, the node is started again, too;
 ``node``   is Flower's SuperNode, which looks for messages soon after the last one instead of after 3 s;
 ``work``   has imported everything, and works on one task after the other.
 
@@ -17,6 +18,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +27,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from sojourn.deployment.processes import free_port, listens, tied
+from sojourn.deployment.processes import GRACE_SECONDS, free_port, listens, tied
 from sojourn.errors import InvalidInput
 
+MODULE = "sojourn.deployment.flower.resident"
+"""This module: where it runs as a program, its own name is another."""
 OURS = ("--isolation", "--host", "--port", "--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile")
 """Options of a SuperNode that `start` sets itself."""
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS, POLL_GROWTH = 0.02, 0.5, 1.3
@@ -39,6 +43,8 @@ RESTART_SECONDS, LONGEST_RESTART_SECONDS = 1.0, 60.0
 PULL_SECONDS = 120.0
 """For a task's input, which its node may still be receiving: longer than a link is likely to be cut."""
 READY = b"ready"
+WAITING, TALKING = b"", b"?"
+LONGEST_PROGRESS = 2**16
 
 
 class Polling:
@@ -66,6 +72,31 @@ class Polling:
         return seconds
 
 
+class Progress:
+    """What a worker is doing, in a file that outlives it.
+
+    ``WAITING`` for a task; ``TALKING`` with its node, which may wait for ever for the rest if the worker
+    dies; or computing: then it is the task's token and the reply that reports the task as failed.
+
+    >>> with tempfile.TemporaryFile() as file:
+    ...     progress = Progress(file.fileno())
+    ...     progress.write(b"computing"), progress.read(), progress.write(WAITING), progress.read()
+    (None, b'computing', None, b'')
+    """
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def write(self, state: bytes) -> None:
+        """Replace what the file says, in one step that a kill cannot part."""
+        os.pwrite(self.handle, len(state).to_bytes(4, "big") + state, 0)
+
+    def read(self) -> bytes:
+        """What was written last."""
+        record = os.pread(self.handle, LONGEST_PROGRESS, 0)
+        return record[4 : 4 + int.from_bytes(record[:4], "big")]
+
+
 def start(arguments: Sequence[str]) -> int:
     """Run a SuperNode and its worker until the node ends; its exit code.
 
@@ -74,13 +105,18 @@ def start(arguments: Sequence[str]) -> int:
     for option in OURS:
         if any(given.partition("=")[0] == option for given in arguments):
             raise InvalidInput(f"sojourn client sets {option} itself; leave it out")
+    with tempfile.TemporaryFile() as file:
+        return _run(arguments, Progress(file.fileno()))
+
+
+def _run(arguments: Sequence[str], progress: Progress) -> int:
     port = free_port()
-    worker = _start_worker(port)
+    worker = _start_worker(port, progress)
     if worker is None:
         sys.stderr.write("Flower's inside is not as expected: it starts a process for each task.\n")
         os.execvp("flower-supernode", ["flower-supernode", *arguments])
     own = [*arguments, "--isolation", "process", "--port", str(port)]
-    node = subprocess.Popen([*tied(), sys.executable, "-m", __name__, "node", *own])
+    node = _start_node(own)
     wait = RESTART_SECONDS
     try:
         while node.poll() is None:
@@ -88,11 +124,14 @@ def start(arguments: Sequence[str]) -> int:
                 wait = RESTART_SECONDS if listens(port) else wait
                 time.sleep(0.2)
                 continue
-            # A task has taken its process with it; whoever sent it hears so from the node.
             sys.stderr.write(f"the worker has ended; another starts in {wait:g} s\n")
+            if unclear := progress.read() == TALKING:
+                _end(node)
+                progress.write(WAITING)
             time.sleep(wait)
             wait = min(2.0 * wait, LONGEST_RESTART_SECONDS)
-            worker = _start_worker(port)
+            node = _start_node(own) if unclear else node
+            worker = _start_worker(port, progress)
     finally:
         for process in (node, worker):
             if process is not None and process.poll() is None:
@@ -100,11 +139,26 @@ def start(arguments: Sequence[str]) -> int:
     return node.wait()
 
 
-def _start_worker(port: int) -> "subprocess.Popen[bytes] | None":
+def _start_node(arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([*tied(), sys.executable, "-m", MODULE, "node", *arguments])
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Politely, so that the SuperLink hears of it at once; if that does not help, at once."""
+    process.terminate()
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _start_worker(port: int, progress: Progress) -> "subprocess.Popen[bytes] | None":
     """A worker that has imported everything; ``None`` if it could not."""
     reading, writing = os.pipe()
-    command = [*tied(), sys.executable, "-m", __name__, "work", str(port), str(writing)]
-    worker = subprocess.Popen(command, pass_fds=(writing,))
+    handles = [str(writing), str(progress.handle)]
+    command = [*tied(), sys.executable, "-m", MODULE, "work", str(port), *handles]
+    worker = subprocess.Popen(command, pass_fds=(writing, progress.handle))
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         ready = pipe.read(len(READY)) == READY
@@ -144,6 +198,8 @@ class _Flower:
     heartbeat: Any
     interceptors: Any
     retry: Any
+    serde: Any
+    message: Any
 
     @classmethod
     def load(cls) -> "_Flower":
@@ -164,6 +220,8 @@ class _Flower:
                 ("RuntimeTokenHttpInterceptor", "RuntimeVersionHttpInterceptor"),
             ),
             "retry": ("flwr.supercore.retry", ("make_simple_http_retry_invoker",)),
+            "serde": ("flwr.common.serde", ("message_to_proto", "message_from_proto")),
+            "message": ("flwr.proto.message_pb2", ("Message",)),
         }
         found = {}
         for field, (module, attributes) in names.items():
@@ -189,8 +247,8 @@ class _Flower:
 class Worker:
     """Works on the tasks of one node, one after the other, in this process."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str, progress: Progress) -> None:
+        self.address, self.progress = address, progress
         self._flower = _Flower.load()
         self._app: Callable[..., Any] | None = None
         self._app_hash = ""
@@ -199,16 +257,21 @@ class Worker:
         """Ask for tasks for ever; ``first`` is the token of one that was acquired before."""
         if first is not None:
             self.work(first)
+        elif crashed := self.progress.read():
+            self.report(crashed)
         flower = self._flower
         node = flower.client(self.address, "SuperExec")
         request = flower.acquire.AcquireTaskRequest(supported_task_types=["flwr-clientapp"])
         polling = Polling(first=FIRST_POLL_SECONDS, longest=LONGEST_POLL_SECONDS)
         while True:
+            self.progress.write(TALKING)
             answer = node.AcquireTask(request)
             if answer.HasField("task") and answer.token:
                 polling.came()
+                self._begin_anew_if_other(answer.task.fab_hash, answer.token)
                 self.work(answer.token)
             else:
+                self.progress.write(WAITING)
                 time.sleep(polling.next())
 
     def work(self, token: str) -> None:
@@ -217,6 +280,7 @@ class Worker:
         from flwr.app.error import Error
         from flwr.common.constant import ErrorCode, SubStatus
 
+        self.progress.write(TALKING)
         inside = self._flower.clientapp
         client = self._flower.client(self.address, "flwr-clientapp", token)
         heartbeat = self._flower.heartbeat.HeartbeatSender(
@@ -228,7 +292,8 @@ class Worker:
         try:
             with _ending_unless_over_in(PULL_SECONDS):
                 message, context, run, fab = inside.pull_task_input(client)
-            reply = self._load(run, fab, token)(message=message, context=context)
+            self.progress.write(self._crash(token, message))
+            reply = self._load(run, fab)(message=message, context=context)
         except Exception as error:  # whatever a task raises is the task's failure
             status, details = SubStatus.FAILED, f"{type(error)}:<'{error}'>"
             code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
@@ -237,6 +302,7 @@ class Worker:
             sys.stderr.write(f"a task failed: {details}\n")
             if message is not None:
                 reply = Message(Error(code=code, reason=details), reply_to=message)
+        self.progress.write(TALKING)
         try:
             if reply is not None and context is not None:
                 inside.push_message(client, reply, context)
@@ -248,12 +314,54 @@ class Worker:
         finally:
             heartbeat.stop()
             client.close()
+            self.progress.write(WAITING)
 
-    def _load(self, run: Any, fab: Any, token: str) -> Callable[..., Any]:
-        """The app; another one than before gets a new process, so that nothing of the old is left."""
-        if self._app is not None and fab.hash_str != self._app_hash:
-            command = [sys.executable, "-m", __name__, "work", self.address, "-", token]
+    def _crash(self, token: str, message: Any) -> bytes:
+        """What the next worker reports if this one dies in a task: its token, and a reply."""
+        from flwr.app import Message
+        from flwr.app.error import Error
+        from flwr.common.constant import ErrorCode
+
+        error = Error(code=ErrorCode.CLIENT_APP_CRASHED, reason="the worker has died")
+        reply = self._flower.serde.message_to_proto(Message(error, reply_to=message))
+        return token.encode() + b"\n" + bytes(reply.SerializeToString())
+
+    def report(self, crashed: bytes) -> None:
+        """Report the task in which the worker before has died as failed.
+
+        Without that its node gives it up when it has heard nothing for a minute.
+        """
+        from flwr.common.constant import SubStatus
+
+        token, _, proto = crashed.partition(b"\n")
+        reply = self._flower.serde.message_from_proto(
+            self._flower.message.Message.FromString(proto)
+        )
+        whose = SimpleNamespace(node_id=reply.metadata.src_node_id, run_id=reply.metadata.run_id)
+        inside = self._flower.clientapp
+        client = self._flower.client(self.address, "flwr-clientapp", token.decode())
+        self.progress.write(TALKING)
+        try:
+            inside.push_message(client, reply, whose)
+            inside.push_task_output(
+                client=client,
+                context=None,
+                sub_status=SubStatus.FAILED,
+                details=reply.error.reason or "",
+            )
+        except Exception as error:  # the node has given it up already
+            sys.stderr.write(f"a crash could not be reported: {error}\n")
+        finally:
+            client.close()
+
+    def _begin_anew_if_other(self, app_hash: str, token: str) -> None:
+        """Another app than before gets a new process, so that nothing of the old one is left."""
+        if self._app is not None and app_hash != self._app_hash:
+            handle = str(self.progress.handle)
+            command = [sys.executable, "-m", MODULE, "work", self.address, "-", handle, token]
             os.execv(sys.executable, command)
+
+    def _load(self, run: Any, fab: Any) -> Callable[..., Any]:
         if self._app is None:
             inside = self._flower.clientapp
             inside.install_from_fab(fab.content, skip_prompt=True)
@@ -285,10 +393,10 @@ def _ending_unless_over_in(seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def work(port: str, ready: str, token: str | None = None) -> None:
+def work(port: str, ready: str, progress: str, token: str | None = None) -> None:
     """Import everything, say so on the file ``ready``, and work for the node at ``port``."""
     address = port if ":" in port else f"127.0.0.1:{port}"
-    worker = Worker(address)
+    worker = Worker(address, Progress(int(progress)))
     importlib.import_module("sojourn.deployment.flower.apps")
     try:
         importlib.import_module("torch")
