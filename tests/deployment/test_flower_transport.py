@@ -8,13 +8,14 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from sojourn.deployment.client import Computed
 from sojourn.deployment.flower.messages import (
     INLINE_BYTES,
+    PART_BYTES,
     from_flower,
     read_request,
     to_flower,
@@ -38,6 +39,7 @@ REQUEST = Request(
 )
 SMALL = np.linspace(-1.0, 1.0, 650, dtype=np.float32)
 LARGE = np.linspace(-1.0, 1.0, INLINE_BYTES // 4, dtype=np.float32)
+PARTED = np.random.default_rng(0).normal(size=(2 * PART_BYTES + 4000) // 4).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -46,23 +48,23 @@ def identity() -> None:
     FakeGrid()
 
 
-@pytest.mark.parametrize(("weights", "pieces"), [(SMALL, 3), (LARGE, 6)])
+@pytest.mark.parametrize(("weights", "pieces"), [(SMALL, 3), (LARGE, 6), (PARTED, 16)])
 def test_what_is_sent_is_what_arrives(weights: Vector, pieces: int) -> None:
     asked = to_flower(TaskMessage(42, 60.0, REQUEST, weights))
+    assert len(get_all_nested_objects(asked)) == pieces
     request, received = read_request(asked)
     assert request == REQUEST
     np.testing.assert_array_equal(received, weights)
     assert received.dtype == weights.dtype
 
     answered = update_reply(asked, REQUEST, Computed(0.25, 2 * weights, 3), 1.5)
+    assert len(get_all_nested_objects(answered)) == pieces
     reply = from_flower(answered, "7", weights)
     assert isinstance(reply, Answer)
     assert (reply.message, reply.claimed, reply.loss) == ("7", REQUEST.number, 0.25)
     assert reply.seconds == 1.5
     assert isinstance(reply.update, np.ndarray)
     np.testing.assert_array_equal(reply.update, 2 * weights)
-    for message in (asked, answered):
-        assert len(get_all_nested_objects(message)) == pieces
 
 
 def test_bfloat16_takes_half_the_bytes_and_rounds_as_torch_does() -> None:
@@ -204,3 +206,32 @@ def test_replies_that_are_slow_to_come_are_not_asked_for_again() -> None:
     assert pull.ended.wait(60.0)
     received = [*transport.receive(names, SMALL)]
     assert [one.message for one in received if isinstance(one, Failure)] == names
+
+
+def parted_reply(*parts: Vector) -> Answer | object:
+    """What the server makes of an update that came as these arrays."""
+    asked = to_flower(TaskMessage(42, 60.0, REQUEST, PARTED))
+    arrays = {f"{number:020}": Array(part) for number, part in enumerate(parts)}
+    task = ConfigRecord({"number": REQUEST.number})
+    content = RecordDict({"update": ArrayRecord(arrays), "task": task})
+    return from_flower(Message(content, reply_to=asked), "7", PARTED)
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ((PARTED, PARTED), "bytes where at most"),
+        ((PARTED[:-1], PARTED[:2]), "its shape is"),
+        ((PARTED[:10], PARTED[10:].astype(np.float16)), "its numbers are float32"),
+        ((PARTED[:10], PARTED[10:].reshape(2, -1)), "not an array that can be read"),
+        ((PARTED[:10], np.array(["x"] * (PARTED.size - 10))), "its numbers are float32"),
+        ((), "not an array that can be read"),
+    ],
+)
+def test_parts_that_do_not_make_an_update_are_refused(
+    parts: tuple[Vector, ...], reason: str
+) -> None:
+    reply = parted_reply(*parts)
+    assert isinstance(reply, Answer)
+    assert isinstance(reply.update, str)
+    assert reason in reply.update

@@ -2,12 +2,15 @@
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from sojourn.errors import InvalidInput
 
 BYTES_OF_A_PROCESS = 300_000_000
 """What a process with PyTorch takes before it has any data."""
+M_MMAP_THRESHOLD = -3
+"""A setting of the GNU C library (`mallopt`): blocks from this size on are not kept when they are freed."""
 
 
 def available_bytes() -> int:
@@ -88,3 +91,15 @@ def _used_bytes() -> int:
     except (OSError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def return_freed_blocks() -> None:
+    """Have this process give freed blocks of a megabyte and more back to the system at once.
+
+    Otherwise the GNU C library, once it has seen such blocks freed, keeps those of every thread for that
+    thread. Other C libraries have no such setting, and need none.
+    """
+    import ctypes  # not above: commands that print a line should start fast
+
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sojourn._support.files import alone_in
+from sojourn._support.memory import return_freed_blocks
 from sojourn._support.provenance import provenance
 from sojourn.deployment.client import Learnable, ProblemFunction, build
 from sojourn.deployment.dispatcher import Dispatcher
@@ -90,6 +91,7 @@ def _serve(
         if settings.resume and not checkpoint.exists():
             journal.event(Event("failed", None, "no checkpoint yet: the run begins anew"), 0.0)
         if (size := dispatcher.state.weights.nbytes) > LARGE_BYTES:
+            return_freed_blocks()
             journal.event(Event("note", None, _said_of_size(size, settings)), 0.0)
         server = Server(transport, dispatcher, journal, settings, clock=clock)
         with _stopping_on_sigterm(server):

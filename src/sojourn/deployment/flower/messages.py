@@ -47,11 +47,17 @@ Numbers: TypeAlias = NDArray[np.floating] | NDArray[np.uint16]
 """An array as it travels."""
 NODE_UNAVAILABLE = 5
 """Flower's error code for a node that is gone."""
+READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 HEADER_BYTES = 4096
 """What NumPy writes before the numbers takes less."""
 INLINE_BYTES = 2**20
 """Up to here the numbers travel in the same record as what is said of them. Flower carries each record,
 array and piece of an array by itself, in requests that cost the SuperLink some 20 ms of processor."""
+PART_BYTES = 2**24
+"""A longer vector travels as arrays of so many bytes. Flower holds three copies of an array that it unfolds."""
 
 
 def to_flower(asked: Outgoing) -> Message:
@@ -70,7 +76,8 @@ def read_request(message: Message) -> tuple[Request, Vector]:
     """The task that `to_flower` put in, and its weights."""
     record: Any = message.content[TASK]
     request = Request(**{name: record[name] for name in Request.__slots__})
-    return request, _decoded(_numbers(_bytes(message, WEIGHTS)))
+    weights = _decoded(_joined(_parts(message, WEIGHTS)))
+    return request, weights if weights.flags.writeable else weights.copy()
 
 
 def update_reply(message: Message, request: Request, found: Computed, seconds: float) -> Message:
@@ -142,29 +149,64 @@ def _finite(reply: Message, key: str) -> float | None:
 def _update(reply: Message, weights: Vector) -> Vector | str:
     """The update of a reply, or why it is none that can be read."""
     try:
-        data = _bytes(reply, UPDATE)
-        return _too_large(data, weights) or _decoded(_numbers(data), weights.dtype)
+        parts = _parts(reply, UPDATE)
+        return _too_large(parts, weights) or _decoded(_joined(parts), weights.dtype)
     except Exception as error:  # whatever a hostile client may have put there
         return f"it is not an array that can be read ({type(error).__name__})"
 
 
 def _content(fields: dict[str, ConfigRecordValues], name: str, array: Numbers) -> RecordDict:
     """Some fields and an array, in as few pieces as they fit into."""
-    numbers = Array(array)
-    if len(numbers.data) <= INLINE_BYTES:
-        return RecordDict({TASK: ConfigRecord({**fields, name: numbers.data})})
-    return RecordDict({name: ArrayRecord({name: numbers}), TASK: ConfigRecord(fields)})
+    if array.nbytes < INLINE_BYTES:
+        return RecordDict({TASK: ConfigRecord({**fields, name: Array(array).data})})
+    length = PART_BYTES // array.itemsize
+    starts = range(0, array.size, length)
+    parts = {f"{start:020}": Array(array[start : start + length]) for start in starts}
+    return RecordDict({name: ArrayRecord(parts), TASK: ConfigRecord(fields)})
 
 
-def _bytes(message: Message, name: str) -> bytes:
-    """The numbers of that name as NumPy writes them, wherever in the message they are."""
-    inline = message.content.config_records[TASK].get(name)
-    return inline if isinstance(inline, bytes) else message.content.array_records[name][name].data
+def _parts(message: Message, name: str) -> list[bytes]:
+    """The numbers of that name as NumPy writes them, wherever in the message they are, taken out of it."""
+    # Not `array_records` and `config_records`: a message that was asked for these is in a cycle, and
+    # stays in memory until garbage is collected.
+    inline = cast(ConfigRecord, message.content[TASK]).get(name)
+    if isinstance(inline, bytes):
+        return [inline]
+    record = cast(ArrayRecord, message.content[name])
+    return [record.pop(part).data for part in sorted(record)]
+
+
+def _joined(parts: list[bytes]) -> Numbers:
+    """The vector that was parted; its parts are let go one after the other."""
+    first = _numbers(parts[0])
+    if len(parts) == 1:
+        return first
+    size = sum(_header(part)[0][0] for part in parts)
+    whole: Numbers = np.empty_like(first, shape=size)
+    at = 0
+    del first
+    parts.reverse()
+    while parts:
+        part = _numbers(parts.pop())
+        whole[at : at + part.size] = part
+        at += part.size
+    return whole
 
 
 def _numbers(data: bytes) -> Numbers:
-    found: Numbers = np.load(BytesIO(data), allow_pickle=False)
-    return found
+    """Numbers as NumPy wrote them, where they are in memory."""
+    shape, dtype, offset = _header(data)
+    found: Numbers = np.frombuffer(data, dtype=dtype, offset=offset)
+    return found.reshape(shape)
+
+
+def _header(data: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Shape and type of the numbers, and where they begin."""
+    stream = BytesIO(data)
+    shape, _, dtype = READ_HEADER[np.lib.format.read_magic(stream)](stream)
+    if dtype.hasobject:
+        raise ValueError("it holds objects")
+    return shape, dtype, stream.tell()
 
 
 def _encoded(values: Vector, wire: Wire) -> Numbers:
@@ -178,19 +220,18 @@ def _decoded(found: Numbers, dtype: np.dtype[np.floating] | None = None) -> Vect
     return from_bfloat16(cast("NDArray[np.uint16]", found)).astype(dtype or np.float32, copy=False)
 
 
-def _too_large(data: bytes, weights: Vector) -> str | None:
-    """Why an array as NumPy writes it is not worth unfolding."""
-    most = weights.nbytes + HEADER_BYTES
-    if len(data) > most:
-        return f"it has {len(data)} bytes where at most {most} are allowed"
-    stream = BytesIO(data)
-    version = np.lib.format.read_magic(stream)
-    read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-    shape, _, dtype = read[version[0]](stream)
+def _too_large(parts: list[bytes], weights: Vector) -> str | None:
+    """Why arrays as NumPy writes them are not worth unfolding."""
+    size = sum(map(len, parts))
+    most = weights.nbytes + HEADER_BYTES * (1 + weights.nbytes // PART_BYTES)
+    if size > most:
+        return f"it has {size} bytes where at most {most} are allowed"
+    shapes, dtypes = zip(*(_header(part)[:2] for part in parts), strict=True)
+    shape = shapes[0] if len(parts) == 1 else (sum(length for (length,) in shapes),)
     if shape != weights.shape:
         return f"its shape is {shape} where the model has {weights.size} weights"
-    if dtype.hasobject or dtype.itemsize > 16:
-        return f"its numbers are {dtype}"
+    if dtypes[0].itemsize > 16 or any(dtype != dtypes[0] for dtype in dtypes):
+        return f"its numbers are {dtypes[0]}"
     return None
 
 
@@ -211,6 +252,6 @@ def client_of(node_config: Mapping[str, object]) -> int | str:
 def _config(message: Message, record: str, key: str) -> ConfigRecordValues | None:
     """One value of a message, or ``None``: asking for the content may itself raise."""
     try:
-        return message.content.config_records[record][key]
+        return cast(ConfigRecord, message.content[record])[key]
     except Exception:  # whatever a hostile client may have put there
         return None

@@ -16,6 +16,7 @@ replies wait there, for ``outage_seconds`` at most; then the error is raised.
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -37,9 +38,11 @@ SHORTEST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.1, 1.0
 """Every question costs the SuperLink some 30 ms of processor."""
 POLLS_PER_REPLY = 4.0
 WAIT_SECONDS = 5.0
-"""Of real time; a reply that is there takes milliseconds."""
-BATCH_BYTES = 256_000_000
-"""Weights that are pushed, or updates that are pulled, in one request."""
+"""Of real time; a small reply that is there takes milliseconds."""
+SLOWEST_BYTES = 4_000_000
+"""A second, of large replies: two that are pulled at a time take twice the memory."""
+BATCH_BYTES = 32_000_000
+"""Weights that are pushed, or updates that are pulled, in one request. Flower holds several copies of each."""
 TOGETHER_SECONDS = 30.0
 """How long replies that were asked for together may take before they are asked for one by one."""
 CAREFUL_SECONDS = 600.0
@@ -128,7 +131,8 @@ class FlowerTransport:
                 continue
             ids = [self._pushed[name].flower_id for name in asked]
             pull = _Pull(self.grid, asked, ids, self._clock())
-            if pull.ended.wait(self._wait_seconds):
+            patience = self._wait_seconds + len(asked) * weights.nbytes / SLOWEST_BYTES
+            if pull.ended.wait(patience):
                 yield from self._pulled(pull, waiting, weights)
             else:
                 self._late.append(pull)
@@ -223,15 +227,20 @@ class FlowerTransport:
             names = dict(zip(pull.ids, pull.names, strict=True))
             # Flower hands replies that are there together out in any order.
             place = {flower_id: number for number, flower_id in enumerate(pull.ids)}
-            for reply in sorted(
-                pull.replies,
-                key=lambda reply: place.get(reply.metadata.reply_to_message_id, len(place)),
-            ):
-                name = names.get(reply.metadata.reply_to_message_id, "")
-                received = from_flower(reply, name, weights)
+            replies = deque(
+                sorted(
+                    pull.replies,
+                    key=lambda reply: place.get(reply.metadata.reply_to_message_id, len(place)),
+                )
+            )
+            pull.replies = ()
+            while replies:  # each is let go before the next: it may be as large as the model
+                name = names.get(replies[0].metadata.reply_to_message_id, "")
+                received = from_flower(replies.popleft(), name, weights)
                 if not (isinstance(received, Failure) and received.gone):
                     self._heard_at[received.node] = self._clock()
                 yield received
+                del received
         elif is_outage(pull.error):
             self._cut(pull.error)
         elif asked:
