@@ -134,6 +134,29 @@ def test_deployments_records(tmp_path: Path) -> None:
             read_tasks(tmp_path / "tasks.jsonl", tmp_path / "status.json")
 
 
+def test_work_too_short_for_the_clock_and_tasks_on_their_way_do_not_hide_a_link(
+    tmp_path: Path,
+) -> None:
+    """Records of 0 s of work are rounded; where a running task is, nobody knows."""
+    records = [
+        {"client": 0, "service_seconds": 0.5 + i / 100, "computing_seconds": 0.001 * (i % 2)}
+        for i in range(10)
+    ]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (tmp_path / "status.json").write_text('{"clients": [{"number": 0, "running": 9.0}]}')
+    seen = read_tasks(tmp_path / "tasks.jsonl", tmp_path / "status.json")["0"]
+    assert set(seen.finished.tolist()) == {0.0001, 0.001}
+    assert seen.running.size == 0
+    assert (seen.downlink > 0.24).all()
+
+
+def test_a_likelihood_with_two_peaks_has_an_interval() -> None:
+    """Seen in a run whose tasks took a millisecond, and one of which was 10 s on its way."""
+    times = np.array([0.001] * 9 + [0.007, 0.015, 0.016])
+    fit = fit_law(Durations(times, np.array([10.301])))
+    assert 0.0 < fit.low < fit.mean < fit.high < np.inf
+
+
 def test_pipes_and_absurd_times_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(InvalidFile, match="not a plain file"):

@@ -180,7 +180,7 @@ class Journal:
             "scale": done.scale,
             "time": round(elapsed, 3),
             "service_seconds": None if seconds is None else round(seconds, 3),
-            "computing_seconds": None if computing is None else round(max(0.0, computing), 3),
+            "computing_seconds": None if computing is None else round(max(0.0, computing), 6),
         }
         self._tasks.write(json.dumps(record) + "\n")
         self._tasks.flush()

@@ -148,7 +148,8 @@ def _interval(
         around = math.log(shape)
         bounds = (max(_LIMITS[0], around - 1.5), min(_LIMITS[1], around + 1.5))
         best = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6})
-        return highest + float(best.fun) - HALF_WIDTH
+        # Where the likelihood has two peaks the search may end at the lower one.
+        return highest + min(float(best.fun), loss(around)) - HALF_WIDTH
 
     ends = []
     for sign in (-1.0, 1.0):
@@ -156,5 +157,7 @@ def _interval(
         while below(math.log(mean) + sign * step) < 0.0 and step < 20.0:
             step *= 2.0
         near, far = math.log(mean), math.log(mean) + sign * step
-        ends.append(math.exp(brentq(below, min(near, far), max(near, far), xtol=1e-6)))
+        if below(far) > 0.0:
+            far = brentq(below, min(near, far), max(near, far), xtol=1e-6)
+        ends.append(math.exp(far))
     return ends[0], ends[1]

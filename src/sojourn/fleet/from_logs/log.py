@@ -34,6 +34,8 @@ from sojourn.types import FloatArray
 Flags = NDArray[np.bool_]
 PARTS = ("wait", "downlink", "uplink")
 """What of a task's time is not work."""
+SHORTEST = 1e-4
+"""Seconds of work on a task whose record says 0, being rounded."""
 LEAST_AWAY = 0.1
 """Of the time of its tasks, before a client of a deployment is said to have a link."""
 TASK = {
@@ -590,7 +592,8 @@ def read_tasks(path: Path, status: Path) -> dict[str, Durations]:
             client = str(record["client"])[:200]
             took, begun, computing = seen.setdefault(client, ([], [], []))
             took.append(_duration(seconds, where))
-            computing.append(min(seconds, record.get("computing_seconds") or seconds))
+            worked = record.get("computing_seconds")
+            computing.append(seconds if worked is None else min(seconds, max(worked, SHORTEST)))
             if "time" in record:
                 begun.append(record["time"] - seconds)
     if not seen:
@@ -607,11 +610,14 @@ def read_tasks(path: Path, status: Path) -> dict[str, Durations]:
 def _with_links(
     took: FloatArray, computing: FloatArray, running: FloatArray, begun: FloatArray
 ) -> Durations:
-    """Tasks that took so long, of which their client worked on them for ``computing`` seconds."""
+    """Tasks that took so long, of which their client worked on them for ``computing`` seconds.
+
+    With links nobody knows where a task is that has been ``running`` for some time.
+    """
     away = took - computing
     if away.sum() < LEAST_AWAY * took.sum():
         return Durations(took, running, begun)
-    return Durations(computing, running, begun, downlink=away / 2.0, uplink=away / 2.0)
+    return Durations(computing, np.zeros(0), begun, downlink=away / 2.0, uplink=away / 2.0)
 
 
 def _running(path: Path) -> dict[str, list[float]]:
