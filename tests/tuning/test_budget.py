@@ -67,8 +67,8 @@ def test_so_fewer_candidates_fit_into_the_same_budget(setting: Setting) -> None:
     quiet = costs(setting, 1.0)
     budget = planned_seconds(setting, quiet, 1) / (1.0 - MOST_EXAMINING)
     assert len(fitted(setting, quiet, budget, 1)[0].candidates) == 15
-    slower = dataclasses.replace(quiet, slowdown=1.1)
-    assert len(fitted(setting, slower, budget, 1)[0].candidates) < 15
+    slower = fitted(setting, dataclasses.replace(quiet, slowdown=1.1), budget, 1)[0]
+    assert slower.rates == {i: setting.rates[i] for i in (0, 1)}, "with all their learning rates"
 
 
 def test_a_plan_that_does_not_fit_is_ended_early_and_one_without_an_answer_is_refused(

@@ -63,11 +63,17 @@ class Setting:
         """Every strategy at every learning rate."""
         return [Candidate(i, rate) for i, rates in self.rates.items() for rate in rates]
 
-    def without(self, strategies: Sequence[int], rates: int) -> "Setting":
-        """The same with these strategies only, without a reserve, at ``rates`` learning rates in the middle of each."""
-        kept = {i: _middle(self.rates[i], rates) for i in strategies}
-        baselines = tuple(i for i in self.baselines if i in kept)
-        return dataclasses.replace(self, rates=kept, reserve={}, baselines=baselines)
+    def only(self, strategies: Sequence[int]) -> "Setting":
+        """The same with these strategies only, and without a reserve."""
+        rates = {i: self.rates[i] for i in strategies}
+        baselines = tuple(i for i in self.baselines if i in rates)
+        return dataclasses.replace(self, rates=rates, reserve={}, baselines=baselines)
+
+    def stable(self, strategy: int) -> "Setting":
+        """The same with this strategy alone, at the stable step of `grid`."""
+        alone, rates = self.only([strategy]), self.rates[strategy]
+        place = round(STEPS_BELOW / (STEPS_BELOW + STEPS_ABOVE) * (len(rates) - 1))
+        return dataclasses.replace(alone, rates={strategy: (rates[place],)})
 
 
 def read_setting(
@@ -209,13 +215,3 @@ def proposed_rates(strategy: Strategy, bend: float) -> tuple[float, ...]:
     return grid(
         strategy.rule, bend, tasks=tasks, weight_square=weight_square(strategy), number=RATES
     )
-
-
-def _middle(rates: tuple[float, ...], number: int) -> tuple[float, ...]:
-    """``number`` of the rates, evenly spread, both ends among them; of one, the stable step of `grid`."""
-    if number >= len(rates):
-        return rates
-    if number == 1:
-        return (rates[round(STEPS_BELOW / (STEPS_BELOW + STEPS_ABOVE) * (len(rates) - 1))],)
-    places = np.unique(np.linspace(0, len(rates) - 1, number).round().astype(int))
-    return tuple(rates[i] for i in places)
