@@ -257,7 +257,7 @@ def test_a_regression_tuned_by_r2_has_the_times_of_its_summary(folder):
     (folder / "line.toml").write_text(EXPERIMENT.replace("blobs:make", "line:make") + OWN)
     found = tune("line.toml", "line", target=0.9)
     assert "reaches r2 0.9 in" in found.sentence
-    assert "%" not in found.sentence
+    assert "%" not in found.sentence.partition("Holds under")[0]
     summary = json.loads(Path("line/summary.json").read_text())
     for entry in summary["strategies"]:
         row = next(row for row in found.table if row.name == entry["name"])
@@ -298,7 +298,7 @@ def test_the_answer_says_under_which_other_conditions_it_holds(few):
     assert set(names[1:]) == {
         "service times are deterministic",
         "service times are log-normal",
-        "speeds are 20% off",
+        "speeds are 20 % off",
         "the slowest class is gone",
         "a third of the clients are away at any time",
     }

@@ -147,7 +147,7 @@ def changes(fleet: Fleet, strategy: Strategy, horizon: float) -> dict[str, Chang
         if strategy.scenario.law != (law,):
             found[f"service times are {name}"] = _with_scenario(law=(law,))
     signs = np.where(np.arange(fleet.classes) % 2 == 0, 1.0 - OFF, 1.0 + OFF)
-    found[f"speeds are {OFF:.0%} off"] = _with_fleet(
+    found[f"speeds are {100 * OFF:.0f} % off"] = _with_fleet(
         lambda own: own.with_rates(own.service_rates * np.resize(signs, own.classes))
     )
     if fleet.classes > 1:
