@@ -63,6 +63,13 @@ class Setting:
         """Every strategy at every learning rate."""
         return [Candidate(i, rate) for i, rates in self.rates.items() for rate in rates]
 
+    @property
+    def planned(self) -> Experiment:
+        """The experiment with the strategies that may be run; their numbers here do not apply to it."""
+        numbers = (*self.rates, *self.reserve)
+        strategies = tuple(self.experiment.strategies[i] for i in numbers)
+        return dataclasses.replace(self.experiment, strategies=strategies)
+
     def only(self, strategies: Sequence[int]) -> "Setting":
         """The same with these strategies only, and without a reserve."""
         rates = {i: self.rates[i] for i in strategies}
