@@ -380,3 +380,31 @@ def test_times_beyond_the_calendar_are_shown_as_seconds(run, deployed):
     (deployed / "status.json").write_text(json.dumps(status | {"sessions": [[0.0, 1e300], [1.0]]}))
     result = run("report", "deployed", "--no-stills", "--out", "page.html")
     assert result.code == 0, result.error
+
+
+def test_halves_of_characters_in_names_are_escaped(run, deployed, tmp_path):
+    """JSON can hold them, and so can names of files; no text in UTF-8 can."""
+    for name in ("history.jsonl", "status.json"):
+        path = deployed / name
+        path.write_text(path.read_text().replace("mine", "\\ud800").replace("phone", "\\udfff"))
+    folder = tmp_path / os.fsdecode(b"run\xff")
+    deployed.rename(folder)
+    tasks = [
+        {"client": f"\ud800{k % 3}", "start": 10.0 * k, "end": 10.0 * k + 1 + k % 3}
+        for k in range(30)
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    fleet = tmp_path / os.fsdecode(b"fleet\xff.csv")
+    fleet.write_text(FLEET)
+    throughput = ("--objective", "throughput", "--concurrency", "5")
+    for command in (
+        ("report", folder.name, "--no-stills", "--out", "page.html"),
+        ("compare", folder.name, "--latex", "table.tex"),
+        ("fleet", "estimate", "log.jsonl", "--out", "estimated.csv"),
+        ("plan", fleet.name, *throughput, "--out", "plan.toml", "--page", "plan.html"),
+        ("simulate", fleet.name, "--concurrency", "5", "--rounds", "100", "--out", "simulated"),
+    ):
+        result = run(*command)
+        assert result.code == 0, (command, result.error)
+    assert r"\ud800" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert Watcher(folder).look()["title"]

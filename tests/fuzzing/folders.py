@@ -34,7 +34,20 @@ STATUS = {
 }
 VALUES: list[Any] = [
     *(None, True, -1, 0, 1e308, -1e308, float("nan"), float("inf"), 10**30, 10**400),
-    *("", "x", "x" * 5000, [], {}, [[]], [None], {"a": 1}, "os:system", "../../..", "/dev/zero"),
+    *(
+        "",
+        "x",
+        "x" * 5000,
+        [],
+        {},
+        [[]],
+        [None],
+        {"a": 1},
+        "os:system",
+        "../../..",
+        "/dev/zero",
+        "\ud800",
+    ),
 ]
 CONTENTS = [b"", b"{}", b"[]", b"null", b"[" * 5000, b"\xff\xfe", b"1" * 5000, b'"', b"\x00" * 64]
 

@@ -21,18 +21,27 @@ _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}(\.[^.]+)?")
 """What `replacing` calls its temporary files: the name of the target, a random part, the suffix again."""
 DEEPEST = 4
 """Folders below a run's in which it writes: a reproduction's cells are whole runs."""
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""And halves of characters, which JSON can hold and no file in UTF-8."""
+
+SURROGATES = "backslashreplace"
+"""How pages are encoded: names of files can be bytes that are no text, and are then shown escaped."""
 
 
 def printable(text: str) -> str:
     r"""``text`` with its control characters escaped, all but line ends and tabs.
 
-    >>> print(printable("name\x1b[2J"))
-    name\x1b[2J
+    >>> print(printable("name\x1b[2J\ud800"))
+    name\x1b[2J\ud800
     """
     if text.isprintable():
         return text
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return _CONTROL.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:

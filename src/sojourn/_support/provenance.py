@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from sojourn._support.configuration import without_control
 from sojourn.version import __version__
 
 _LIBRARIES = ("numpy", "scipy", "numba", "torch", "flwr")
@@ -26,7 +27,8 @@ def provenance(**inputs: object) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()}-{platform.machine()}",
         "libraries": dict(_library_versions()),
-        "inputs": {key: value for key, value in inputs.items() if value is not None},
+        # Names of files can hold what no text can.
+        "inputs": {k: without_control(value) for k, value in inputs.items() if value is not None},
     }
 
 

@@ -22,6 +22,7 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.parse import parse_qs
 
+from sojourn._support.files import SURROGATES
 from sojourn.errors import SojournError
 from sojourn.figures.svg import DARK_RULES, LIGHT_RULES, SHAPES
 
@@ -139,7 +140,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self._place[0] != "/":
             self._send_json(HTTPStatus.NOT_FOUND, {"error": "there is only one page here: /"})
             return
-        self._send(HTTPStatus.OK, self.server.page.encode(), "text/html; charset=utf-8")
+        self._send(
+            HTTPStatus.OK, self.server.page.encode(errors=SURROGATES), "text/html; charset=utf-8"
+        )
 
     def do_POST(self) -> None:
         question = self._body()
@@ -223,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_json(self, status: HTTPStatus, values: object) -> None:
         text = json.dumps(finite(values), separators=(",", ":"), allow_nan=False)
-        self._send(status, text.encode(), "application/json")
+        self._send(status, text.encode(errors=SURROGATES), "application/json")
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
         self.send_response(status)

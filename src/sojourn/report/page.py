@@ -13,7 +13,7 @@ from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictU
 from markupsafe import Markup, escape
 
 from sojourn._support.estimate import Estimate
-from sojourn._support.files import replacing
+from sojourn._support.files import SURROGATES, replacing
 from sojourn._support.numbers import PLUS_MINUS, number
 from sojourn._support.provenance import provenance
 from sojourn.figures.figure import Figure, Series, Table
@@ -133,7 +133,7 @@ class Report:
         target = Path(out)
         html = self.to_html()
         with replacing(target) as temporary:
-            temporary.write_text(html, encoding="utf-8")
+            temporary.write_text(html, encoding="utf-8", errors=SURROGATES)
         if stills:
             from sojourn.figures.matplotlib_figure import save_all
 
@@ -143,7 +143,7 @@ class Report:
             save_all(self.stills, folder, jobs=jobs)
             for drawing in self.drawings:
                 with replacing(folder / f"{drawing.name}.svg") as temporary:
-                    temporary.write_text(drawing.file, encoding="utf-8")
+                    temporary.write_text(drawing.file, encoding="utf-8", errors=SURROGATES)
         return target
 
     def __repr__(self) -> str:

@@ -28,7 +28,7 @@ import tomli_w
 from numpy.typing import NDArray
 
 from sojourn._support.configuration import Table, check_shape, parse_json, parse_toml
-from sojourn._support.files import read_text
+from sojourn._support.files import printable, read_text
 from sojourn._support.ledger import NAME as LEDGER, Ledger
 from sojourn._support.tensorfile import write_tensors
 from sojourn._support.user_modules import KEPT_IN, Sources
@@ -296,7 +296,7 @@ class RunFolder:
             raise InvalidFile(f"{self.history_path}: holds no run")
         summary = self.summary
         return Run(
-            name=self.path.resolve().name,
+            name=printable(self.path.resolve().name),
             histories=tuple(histories),
             experiment=self.experiment,
             summary=summary,

@@ -12,6 +12,7 @@ import numpy as np
 from sojourn._support.checks import check_positive
 from sojourn._support.configuration import Table
 from sojourn._support.extensions import modules_of
+from sojourn._support.files import printable
 from sojourn.dispatch import Policy, as_policy, not_deployable, policy_to_table
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import Fleet, Network, named_routing
@@ -110,7 +111,7 @@ class Strategy:
             fleet = read_fleet(text, folder)
             if choices.concurrency is None:
                 raise InvalidInput("a fleet needs a concurrency, the number of tasks in flight")
-            return cls.resolve(choices, fleet=fleet, folder=folder, name=Path(text).stem)
+            return cls.resolve(choices, fleet=fleet, folder=folder, name=printable(Path(text).stem))
         file = read_strategy_file(text if folder is None else folder / text)
         beside = Path(text).parent if folder is None else (folder / text).parent
         name = file.name or Path(text).stem

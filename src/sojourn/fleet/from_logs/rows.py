@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sojourn._support.configuration import without_control
 from sojourn._support.csv_table import MOST_COLUMNS
 from sojourn._support.files import printable, replacing
 from sojourn.errors import InvalidFile, MissingExtra
@@ -299,7 +300,7 @@ def _flat(
 
 def _object(line: str) -> object:
     try:
-        return json.loads(line)
+        return without_control(json.loads(line)) if "\\" in line else json.loads(line)
     except (ValueError, RecursionError):
         return None
 
