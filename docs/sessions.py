@@ -55,13 +55,14 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def reach_by_keyboard(
     app: Sphinx, page: str, template: str, context: dict[str, Any], tree: Any
 ) -> None:
-    """Let the keyboard scroll wide tables, and give the headings of the navigation their level.
+    """Let the keyboard scroll wide tables and code, and give the headings of the navigation their level.
 
     The theme does neither, and axe-core calls both serious.
     """
     for part, was, becomes in (
         ("furo_navigation_tree", 'role="heading"', 'role="heading" aria-level="2"'),
         ("body", '<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
+        ("body", "<pre>", '<pre tabindex="0">'),
     ):
         if part in context:
             context[part] = context[part].replace(was, becomes)

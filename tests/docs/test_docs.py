@@ -160,11 +160,14 @@ def test_pages_are_whole_with_the_network_off(offline: Any, built: Path) -> None
     page.on("pageerror", lambda error: complaints.append(str(error)))
     for path in sorted(built.rglob("*.html")):
         page.goto(path.as_uri())
-        for width in (390, 1400):
+        for width in (390, 1024, 1400):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path.name
+            # Tables of a terminal keep their columns on a phone, and scroll, by the keyboard too.
+            scrolls = ":not(.highlight-console pre[tabindex]):not(.highlight-text pre[tabindex])"
             cut = page.evaluate(
-                "[...document.querySelectorAll('pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+                f"[...document.querySelectorAll('pre{scrolls if width == 390 else ''}')]"
+                ".filter(e => e.scrollWidth > e.clientWidth + 1)"
                 ".map(e => e.textContent.slice(0, 60))"
             )
             assert cut == [], (path.name, width)

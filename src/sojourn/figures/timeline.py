@@ -1,6 +1,6 @@
 """Who computes what when: the tasks of every client over time, as a value and as a picture.
 
-A row per client. A bar is a task being computed, the darker the staler its gradient; a gap is an idle
+A row per client. A bar is a task being computed, the stronger its shade the staler; a gap is an idle
 client; the band below a bar is its queue, as high as tasks wait there.
 """
 
