@@ -158,11 +158,11 @@ def test_killed_and_resumed_is_the_same_to_the_bit(run, start, tmp_path):
     run_experiment(Experiment.read(tmp_path / "e.toml"), tmp_path / "whole", LocalEngine())
     cells = tmp_path / "killed" / "cells"
     process = start("--out", "killed")
-    wait_for(lambda: len(list(cells.glob("*.jsonl"))) == 1, process)
+    wait_for(lambda: len(list(cells.glob("[!.]*.jsonl"))) == 1, process)
     wait_for(lambda: any(cells.glob("*.checkpoint")), process)
     process.kill()
     assert process.wait().code == -signal.SIGKILL
-    finished = {path.name: path.stat().st_mtime_ns for path in cells.glob("*.jsonl")}
+    finished = {path.name: path.stat().st_mtime_ns for path in cells.glob("[!.]*.jsonl")}
     assert 1 <= len(finished) < 4
     assert not (tmp_path / "killed" / "history.jsonl").exists()
     result = run("train", "e.toml", "--out", "killed", "--resume")

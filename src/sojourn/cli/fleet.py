@@ -213,7 +213,7 @@ def estimate(
         console.print(f"written: {escape(str(out))}")
         say_next("plan", out)
     else:
-        given = {
+        options = {
             **{"--from-run": from_run, "--presence": presence, "--now": now, "--columns": columns},
             **{"--class-column": class_column, "--classes": classes, "--only": only},
             **{"--time-format": time_format, "--bad-rows": bad_rows},
@@ -221,7 +221,7 @@ def estimate(
             **{"--max-bad": None if max_bad == "5%" else max_bad},
         }
         typed = [
-            text for name, one in given.items() if one is not None for text in (name, str(one))
+            text for name, one in options.items() if one is not None for text in (name, str(one))
         ]
         typed += ["--by-device"] * by_device
         note = "then sojourn plan fleet.csv"

@@ -117,6 +117,7 @@ def train(
     folder = out or Path("runs") / experiment.stem
     try:
         with tracked(chosen, track) as engine_used, shown() as progress:
+            progress.start("preparing the runs")
             run_experiment(definition, folder, engine_used, resume=resume, progress=progress)
     except KeyboardInterrupt:
         typer.secho(
