@@ -22,6 +22,7 @@ def test_report_refuses_a_folder_with_nothing_in_it(run: Any) -> None:
     done = run("report", ".")
     assert done.code == 2
     assert "nothing to report" in done.error
+    assert run("report", "nowhere").error.endswith("nowhere: there is no such folder\n")
     assert "Traceback" not in done.error
 
 

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from sojourn._support.files import exists
 from sojourn._support.memory import check_jobs
 from sojourn.cli import app
 from sojourn.cli.checkout import holds_claims, reproduction
 from sojourn.cli.options import read_run
 from sojourn.cli.output import page_line, say_first, say_next
-from sojourn.errors import InvalidInput, UnknownName
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 
 FORMATS = ("pdf", "png", "svg")
 AXES = ("time", "rounds")
@@ -39,6 +40,9 @@ def report(
     Example: sojourn report runs/mine --out mine.html
     """
     say_first(f"reading {', '.join(map(str, folders))}")
+    for folder in folders:  # before all that a page needs is imported
+        if not exists(folder):
+            raise InvalidFile(f"{folder}: there is no such folder")
     from sojourn.report.runs import report_of
 
     check_jobs(jobs)
