@@ -284,6 +284,20 @@ def test_only_the_last_of_a_pages_waiting_questions_is_computed() -> None:
     assert sorted(computed) == [1, 4, 5]
 
 
+def test_what_a_page_asks_first_is_begun_before_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    explorer, asked = Explorer(FLEET, "three-clusters"), []
+    for name in ("view", "advice"):
+        whole = getattr(explorer, name)
+
+        def noted(values: dict[str, Any], name: str = name, whole: Any = whole) -> Any:
+            asked.append((name, *values.get("parts", ())))
+            return whole(values)
+
+        monkeypatch.setattr(explorer, name, noted)
+    explorer.prepare().join()
+    assert asked == [("view", "numbers"), ("advice",), ("view", "timeline")]
+
+
 def test_the_learning_rate_that_is_recommended_is_stable(ask: Ask) -> None:
     found = answered(ask, "advice", learning_rate=5.0)
     after = answered(ask, "view", **{**found["use"]})["summary"]

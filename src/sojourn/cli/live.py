@@ -26,6 +26,7 @@ def explore(
     from sojourn.live.server import serve
 
     explorer = Explorer(read_fleet(fleet), fleet)
+    explorer.prepare()
     say_next(
         "plan", fleet, "--page", "plan.html", note="Ctrl-C ends this, and the pilots that it runs"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from sojourn._support.checks import check_number
-from sojourn.errors import InvalidInput, MissingExtra
+from sojourn.errors import InvalidInput, MissingExtra, SojournError
 from sojourn.figures.palette import inks
 from sojourn.figures.timeline import OPENING_ROWS, timelines_svg
 from sojourn.fleet import Fleet
@@ -217,6 +217,22 @@ class Explorer:
     def serve_on(self, port: int = 0) -> LocalServer:
         """The server of this explorer, not yet serving."""
         return LocalServer(page("explore", self.about()), self.answers, port=port)
+
+    def prepare(self) -> threading.Thread:
+        """Begin with what a page asks first, in a thread of its own, while a browser is opened.
+
+        Nothing is kept of it but loaded kernels, which take most of the time of the first answers.
+        """
+
+        def ask() -> None:
+            with contextlib.suppress(SojournError):  # said when the page asks
+                self.view({"parts": ["numbers"]})
+                self.advice({})
+                self.view({"parts": ["timeline"]})
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        return thread
 
     def about(self) -> dict[str, object]:
         """What the page knows before it asks."""
