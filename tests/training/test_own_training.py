@@ -73,7 +73,17 @@ def momentum(parameters, lr):
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=1e-3)
 
 
-OPTIMIZERS = {"SGD": sgd, "momentum": momentum, "AdamW": torch.optim.AdamW}
+class Decaying(torch.optim.SGD):
+    """Keeps its schedule where others keep settings: in its groups of parameters."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+            group["lr"] *= 0.9
+
+
+OPTIMIZERS = {"SGD": sgd, "momentum": momentum, "AdamW": torch.optim.AdamW, "decaying": Decaying}
 
 
 def plain_loop(problem, make, steps, *, keeps, seed=3):
@@ -178,6 +188,27 @@ def test_a_model_that_changes_its_own_weights_is_a_plain_loop(layer, optimizer):
     np.testing.assert_allclose(
         flat(problem.trained_model(history.weights)), flat(expected), atol=1e-6
     )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_model_learns_what_the_module_does():
+    """Parameters of its copy are no leaves, so that they had no gradient."""
+    pairs = small_problem()
+    model = pairs.trained_model(pairs.initial_weights())
+    scripted = Problem(torch.jit.script(model), pairs.train_sets, pairs.test_set, batch_size=8)
+    weights = pairs.initial_weights()
+    found, expected = (p.gradient(weights, 0, 0, 1) for p in (scripted, pairs))
+    torch.testing.assert_close(found, expected)
+    assert all(parameter.is_leaf for parameter in scripted.trained_model(weights).parameters())
+
+
+def test_lazy_layers_must_have_been_called():
+    x, y = images(20, 1)
+    lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
+    with pytest.raises(InvalidInput, match="lazy layers .* call it once with a batch"):
+        Problem(lazy, [(x, y)], (x, y))
+    lazy(x)
+    assert Problem(lazy, [(x, y)], (x, y)).dimension == 111
 
 
 def test_datasets_and_pairs_of_tensors_give_the_same_bits():

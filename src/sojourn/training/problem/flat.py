@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sojourn.errors import InvalidInput
@@ -74,6 +75,23 @@ class _WeightChanges(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **given)
 
 
+def _copied(model: nn.Module) -> nn.Module:
+    """A copy of a model whose parameters are trained by themselves.
+
+    Those of a scripted module come out of ``deepcopy`` as results of a copying operation.
+    """
+    if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
+        raise InvalidInput(
+            "the model has lazy layers whose parameters have no shape yet: call it once with a batch "
+            "before you give it to Problem"
+        )
+    made = copy.deepcopy(model)
+    for parameter in made.parameters():
+        if not parameter.is_leaf:
+            parameter.detach_().requires_grad_()
+    return made
+
+
 def _memory(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
@@ -92,7 +110,7 @@ class FlatModel:
         self, model: nn.Module, *, device: torch.device, precision: str, channels_last: bool
     ) -> None:
         check_no_parameter_hooks(model)
-        self.module = copy.deepcopy(model).to(device)
+        self.module = _copied(model).to(device)
         self.device, self.precision, self.channels_last = device, precision, channels_last
         self.moving: list[str] = []
         self.still: dict[str, _Still] = {}
@@ -378,7 +396,7 @@ class FlatModel:
 
     def copy(self, weights: FlatVector) -> nn.Module:
         """A copy of the model with these weights, and buffers if any stand behind them."""
-        model = copy.deepcopy(self.module).eval().cpu()
+        model = _copied(self.module).eval().cpu()
         flat = torch.as_tensor(weights, dtype=self.initial.dtype, device="cpu")
         trainable = [p for p in model.parameters() if p.requires_grad]
         sizes = [p.numel() for p in trainable]

@@ -20,6 +20,7 @@ ClientState: TypeAlias = dict[str, NDArray[Any]]
 """What stays with a client from task to task: state of its optimiser, and its own buffers."""
 
 _PREFIX = "optimizer/"
+_GROUP = "group"
 _EXPECTED = (
     "optimizer must be a class of torch.optim, or a function of parameters that returns one, such "
     "as lambda p: torch.optim.AdamW(p, lr=1e-3)"
@@ -69,8 +70,26 @@ def _needs_closure(kind: Any) -> bool:
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
-def save_optimizer(optimizer: Optimizer, state: ClientState) -> None:
-    """Put the state of an optimiser into ``state``, in place of what was there."""
+Numbers: TypeAlias = dict[tuple[int, str], float]
+"""The numbers of an optimiser's groups of parameters, such as its learning rates."""
+
+
+def group_numbers(optimizer: Optimizer) -> Numbers:
+    """The learning rates and other numbers of an optimiser, by group and name."""
+    return {
+        (place, name): value
+        for place, group in enumerate(optimizer.param_groups)
+        for name, value in group.items()
+        if isinstance(value, int | float)
+    }
+
+
+def save_optimizer(optimizer: Optimizer, state: ClientState, made_with: Numbers) -> None:
+    """Put the state of an optimiser into ``state``, in place of what was there.
+
+    Numbers of its groups that differ from those that it was ``made_with`` belong to it: some keep there
+    how far a schedule or an estimate of the learning rate is.
+    """
     for name in [name for name in state if name.startswith(_PREFIX)]:
         del state[name]
     for place, entry in optimizer.state_dict()["state"].items():
@@ -88,6 +107,9 @@ def save_optimizer(optimizer: Optimizer, state: ClientState) -> None:
             )
             kind = "tensor" if isinstance(value, torch.Tensor) else "number"
             state[f"{_PREFIX}{place}/{kind}/{name}"] = np.asarray(array)
+    for (group, name), number in group_numbers(optimizer).items():
+        if number != made_with.get((group, name)):
+            state[f"{_PREFIX}{group}/{_GROUP}/{name}"] = np.asarray(number)
 
 
 def load_optimizer(optimizer: Optimizer, state: ClientState) -> None:
@@ -96,6 +118,9 @@ def load_optimizer(optimizer: Optimizer, state: ClientState) -> None:
     for key, array in state.items():
         if key.startswith(_PREFIX):
             place, kind, name = key.removeprefix(_PREFIX).split("/", 2)
+            if kind == _GROUP:
+                optimizer.param_groups[int(place)][name] = array.item()
+                continue
             value = torch.from_numpy(array.copy()) if kind == "tensor" else array.item()
             entries.setdefault(int(place), {})[name] = value
     if entries:

@@ -21,6 +21,7 @@ from sojourn.training.problem.metrics import Count, Loss, Metric, accuracy_of, c
 from sojourn.training.problem.optimizer import (
     ClientState,
     MakeOptimizer,
+    group_numbers,
     load_optimizer,
     make_optimizer,
     save_optimizer,
@@ -419,6 +420,7 @@ class Problem:
         optimizer = None
         if self.optimizer is not None:
             optimizer = make_optimizer(self.optimizer, flat.trainable, learning_rate)
+            made_with = group_numbers(optimizer)
             if self.optimizer_state == "client":
                 load_optimizer(optimizer, own)
         total = 0.0
@@ -437,7 +439,7 @@ class Problem:
             else:
                 flat.step(learning_rate)
         if optimizer is not None and self.optimizer_state == "client":
-            save_optimizer(optimizer, own)
+            save_optimizer(optimizer, own, made_with)
         buffers = flat.buffers()
         if self.buffers == "client" and len(buffers):
             own["buffers"] = buffers
