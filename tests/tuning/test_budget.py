@@ -42,7 +42,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     folder: Path = tmp_path_factory.mktemp("budget")
     (folder / "fleet.csv").write_text("service_rate,count\n1,3\n5,3\n")
     (folder / "mine.toml").write_text(EXPERIMENT)
-    return read_setting(folder / "mine.toml")
+    return dataclasses.replace(read_setting(folder / "mine.toml"), building=0.0)
 
 
 def costs(setting: Setting, slowdown: float) -> Costs:

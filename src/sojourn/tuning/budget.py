@@ -175,8 +175,8 @@ def planned_seconds(setting: Setting, costs: Costs, width: int) -> float:
 def confirmation_seconds(setting: Setting, costs: Costs, width: int) -> float:
     """About how long the confirmation on the least number of fresh seeds takes."""
     finalists = CONFIRMED + len(setting.baselines)
-    runs = LEAST_SEEDS * finalists * costs.whole_run(setting) * costs.slowdown
-    return OVERHEAD * runs / width
+    runs = LEAST_SEEDS * finalists * costs.whole_run(setting)
+    return costs.slowdown * (OVERHEAD * runs + LEAST_SEEDS * setting.building) / width
 
 
 def examination_seconds(setting: Setting, costs: Costs, width: int) -> float:
@@ -207,7 +207,7 @@ def least_seconds(setting: Setting, costs: Costs) -> float:
     opened = opening(setting.rates)
     keys = [group_key(setting.experiment.strategies[c.strategy]) for c in opened]
     pilots = RUNGS[0] * sum(costs.gradients[key] * costs.together[key] for key in keys)
-    return costs.slowdown * (pilots + costs.whole_run(setting))
+    return costs.slowdown * (OVERHEAD * (pilots + costs.whole_run(setting)) + setting.building)
 
 
 def fitted(

@@ -219,8 +219,8 @@ def _scores(
         groups.setdefault(key, []).append(candidate)
     jobs = [
         Pilot(experiment, setting.criterion, tuple(group), setting.pilot_seed + FIRST_SEED + k, 1.0)
+        for k in range(seeds)  # the problem of a seed is built once for all groups
         for group in groups.values()
-        for k in range(seeds)
     ]
     scores: dict[Candidate, list[float]] = {candidate: [] for candidate in candidates}
     work = [(deadline, job, [None] * len(job.candidates)) for job in jobs]

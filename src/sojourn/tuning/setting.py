@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ class Setting:
     is to be seen, though it never wins. ``levels`` are the places of strategies in
     the factorial design, and ``reserve`` the learning rates of those that are tried only if the first
     rung makes them promising. Only strategies that can be deployed are recommended, unless ``virtual``.
+    ``building`` is the processor time that the problem of one seed took to build, in seconds.
     """
 
     experiment: Experiment
@@ -57,6 +59,7 @@ class Setting:
     levels: Mapping[int, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     reserve: Mapping[int, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     virtual: bool = False
+    building: float = 0.0
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -111,7 +114,9 @@ def read_setting(
     if data_dir is not None:
         experiment = dataclasses.replace(experiment, data_dir=data_dir)
     pilot_seed = pilot_seed_of(experiment.seeds)
+    begun = process_time()
     problem = build_problem(experiment, pilot_seed)
+    building = process_time() - begun
     candidates = experiment.strategies
     bend = curvature(problem, problem.initial_weights(), seed=pilot_seed)
     proposals: list[Proposal] = []
@@ -151,6 +156,7 @@ def read_setting(
         levels={i: proposal.levels for i, proposal in enumerate(proposals) if proposal.levels},
         reserve=reserve,
         virtual=virtual,
+        building=building,
     )
 
 

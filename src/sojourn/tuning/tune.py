@@ -178,7 +178,8 @@ def tune_setting(
         shown.start("tune: measuring costs")
         costs = measure(setting, min(MOST_SECONDS, limit / 10.0))
         setting, planned = fitted(setting, costs, limit, engine.width, monotonic() - begun)
-        say(f"{planned}; {size_note(setting.planned, timed=False)}")
+        size = size_note(setting.planned, timed=False, seed=setting.pilot_seed)
+        say(f"{planned}; {size}")
         confirming = confirmation_seconds(setting, costs, engine.width)
         confirming = min(confirming, MOST_CONFIRMING * (deadline - monotonic()))
         examining = (

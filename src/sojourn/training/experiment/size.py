@@ -101,13 +101,15 @@ def trial(problem: Problem, rate: float, seed: int) -> tuple[float, int]:
     return min(seconds), sum(array.nbytes for array in own.values()) if problem.stateful else 0
 
 
-def size_note(experiment: Experiment, *, jobs: int = 1, timed: bool = True) -> str:
+def size_note(
+    experiment: Experiment, *, jobs: int = 1, timed: bool = True, seed: int | None = None
+) -> str:
     """One sentence: how many runs and gradients, how long at most, and the memory of the largest run.
 
     Time assumes ``jobs`` runs at once, and gradients that are computed one by one; it is left out unless
-    ``timed``.
+    ``timed``. The problem is that of ``seed``, by default the first: to build another may take long.
     """
-    seed = experiment.seeds[0]
+    seed = experiment.seeds[0] if seed is None else seed
     strategies = experiment.strategies
     with ONE_AT_A_TIME, using_threads(threads_for(experiment, None)):
         problem = build_problem(experiment, seed)
