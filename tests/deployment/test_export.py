@@ -1,6 +1,10 @@
 """The model of a deployment, at any time."""
 
 import errno
+import io
+import json
+import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +13,15 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from sojourn.deployment.export import Layout, export_model
+from sojourn._support.ledger import digest_of_arrays
+from sojourn.deployment.checkpoint import read_checkpoint
+from sojourn.deployment.export import CHECKPOINT, Layout, export_model
 from sojourn.deployment.inprocess import InProcessTransport
 from sojourn.deployment.run import serve
 from sojourn.deployment.settings import read_settings
 from sojourn.errors import InvalidFile, InvalidInput, SojournError
 from sojourn.training import Problem
+from sojourn.training.replay.checkpoint import rows_in
 
 
 def network() -> nn.Module:
@@ -112,3 +119,51 @@ def test_an_average_that_no_rule_keeps_and_a_full_disk_are_said(
     with pytest.raises(SojournError, match=r"cannot be written \(No space left on device\)"):
         export_model(folder, target)
     assert target.read_text() == "as before"
+
+
+def test_a_checkpoint_of_others_is_exported_only_if_it_fits(tmp_path: Path) -> None:
+    """Its digest may have been made to fit as well."""
+    folder = run(tmp_path)
+    arrays, meta = read_checkpoint(folder / CHECKPOINT)
+    layouts: list[object] = [
+        *(None, "x", [["a"]], [["a", [-2], 0]], [["a", [10**30], 0]], [["a", [2], -5]]),
+        *([["a", ["x"], 0]], [[1, [1], 0]], [["a", [1], 10**9]], [["a", [1], None]], [7]),
+    ]
+    edits = [{"version": None}, {"extra": 7}, *({"extra": {"layout": one}} for one in layouts)]
+    changed = [{"meta": _encoded({**meta, **edit})} for edit in edits]
+    for change in [*changed, {"weights": np.array(1.0)}]:
+        named = {**arrays, "meta": _encoded(meta), **change}
+        np.savez(folder / CHECKPOINT, **named, digest=digest_of_arrays(named))
+        with pytest.raises(InvalidFile, match=r"checkpoint\.npz: "):
+            export_model(folder, tmp_path / "model.safetensors")
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def _encoded(meta: object) -> np.ndarray:
+    return np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    "kind", ["compressed", "one array", "pipe", "nested", "larger than memory"]
+)
+def test_what_is_no_archive_of_ours_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / CHECKPOINT
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "compressed":
+        np.savez_compressed(path, meta=np.zeros(10**6))
+    elif kind == "one array":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    elif kind == "nested":
+        np.savez(path, meta=np.frombuffer(b"[" * 100_000, dtype=np.uint8))
+    else:
+        header = io.BytesIO()
+        shape = {"descr": "<f8", "fortran_order": False, "shape": (2**56,)}
+        np.lib.format.write_array_header_1_0(header, shape)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("meta.npy", header.getvalue())
+    with pytest.raises(InvalidFile, match=r"checkpoint\.npz: "):
+        read_checkpoint(path)
+    with pytest.raises(InvalidFile, match=r"checkpoint\.npz: "):
+        rows_in(path)

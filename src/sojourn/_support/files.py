@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 from sojourn.errors import InvalidFile, InvalidInput, SojournError
 
@@ -85,14 +86,11 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     Pipes and devices are refused: they may never end, or keep the reader waiting for ever.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise InvalidFile(f"{_short(path)}: cannot be read (it is not a plain file)")
-            if status.st_size > MOST_TEXT:
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_TEXT:
                 raise InvalidFile(
-                    f"{path}: too large: {status.st_size} bytes, where at most {MOST_TEXT} are read"
+                    f"{path}: too large: {size} bytes, where at most {MOST_TEXT} are read"
                 )
             return file.read(MOST_TEXT)
     except OSError as error:
@@ -101,6 +99,15 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         if isinstance(error, SojournError):
             raise
         raise InvalidFile(f"{_short(path)!r}: cannot be read ({error})") from error
+
+
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """A plain file, open for reading; ``InvalidFile`` if it is a pipe or a device, which may never end."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise InvalidFile(f"{_short(path)}: cannot be read (it is not a plain file)")
+    return os.fdopen(handle, "rb")
 
 
 def _short(path: str | os.PathLike[str]) -> str:

@@ -7,7 +7,6 @@ carries, whatever arrays the rule keeps, and one entry ``meta`` of JSON with eve
 import dataclasses
 import json
 import os
-import zipfile
 from collections import deque
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sojourn._support.archive import read_arrays
 from sojourn._support.files import replacing
 from sojourn._support.ledger import digest_of_arrays
 from sojourn.deployment.dispatcher import Dispatcher
@@ -157,14 +157,15 @@ def _client_meta(dispatcher: Dispatcher, number: int) -> Json:
 def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], Json]:
     """The arrays of a checkpoint, and what it says beside them."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        arrays = read_arrays(path)
         digest = arrays.pop(_DIGEST, None)
         whole = digest is not None and np.array_equal(digest, digest_of_arrays(arrays))
         meta = json.loads(arrays.pop("meta").tobytes())
     except FileNotFoundError as error:
         raise InvalidFile(f"{path}: there is no checkpoint to resume from") from error
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except InvalidFile:
+        raise
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         raise InvalidFile(f"{path}: not a checkpoint of a deployment ({error})") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise InvalidFile(f"{path}: a checkpoint of another version of Sojourn; start afresh")

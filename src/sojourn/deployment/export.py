@@ -4,22 +4,28 @@ A checkpoint holds the weights as one flat vector, and the `Layout` that says wh
 which parameter, so that a model can be taken out without the app that it was trained by.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sojourn._support.configuration import check_shape
 from sojourn._support.tensorfile import write_tensors
 from sojourn.deployment.checkpoint import read_checkpoint
 from sojourn.deployment.guard.guard import named
+from sojourn.deployment.guard.screens import Arrays
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.rules.state import AVERAGE
 from sojourn.runs.folder import RunFolder
 from sojourn.types import Vector
 
 CHECKPOINT = "checkpoint.npz"
+META = {"version": int, "extra": {"layout?": [list]}}
+"""What is looked at of what a checkpoint says of itself."""
 BUFFER = "buffer-"
 """What the arrays of a checkpoint that are no trained parameters begin with."""
 
@@ -95,17 +101,40 @@ def export_model(run: Path, target: Path, *, averaged: bool | None = None) -> in
             f"'{run}': its rule keeps no average of versions; export the last version (--raw), or "
             "train with [tool.flwr.app.config.rule.server] average = 0.1"
         )
-    extra = meta["extra"]
-    if "layout" not in extra:
+    check_shape(meta, META, str(run / CHECKPOINT))
+    if "layout" not in meta["extra"]:
         raise InvalidFile(
             f"{run / CHECKPOINT}: written by an earlier version, which did not say what the weights "
             "are called. Resume the run with this version, or take weights.safetensors at its end."
         )
     raw = averaged is False or average is None or not meta["version"]
-    entries = [(name, tuple(shape), offset) for name, shape, offset in extra["layout"]]
-    layout = Layout(entries, named(arrays, BUFFER))
-    write_tensors(target, layout.state(arrays["weights"] if raw or average is None else average))
+    weights = arrays.get("weights") if raw or average is None else average
+    if weights is None or weights.ndim != 1 or weights.dtype.kind != "f":
+        raise InvalidFile(f"{run / CHECKPOINT}: holds no weights")
+    buffers = named(arrays, BUFFER)
+    entries = [
+        _entry(entry, weights, buffers, run / CHECKPOINT) for entry in meta["extra"]["layout"]
+    ]
+    write_tensors(target, Layout(entries, buffers).state(weights))
     return int(meta["version"])
+
+
+def _entry(
+    entry: Sequence[Any], weights: Vector, buffers: Arrays, path: Path
+) -> tuple[str, tuple[int, ...], int | None]:
+    """An entry of a layout that fits to the weights; a checkpoint may be anybody's."""
+    try:
+        name, shape, offset = entry
+        sizes = tuple(int(length) for length in shape)
+        if offset is None:
+            fits = name in buffers
+        else:
+            fits = min(0, offset, *sizes) == 0 and offset + math.prod(sizes) <= weights.size
+        if isinstance(name, str) and fits:
+            return name, sizes, offset
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidFile(f"{path}: its layout does not fit to its weights")
 
 
 def _no_checkpoint(run: Path) -> str:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import time
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sojourn._support.archive import read_arrays
 from sojourn._support.files import replacing, uninterrupted
 from sojourn._support.ledger import digest_of_arrays
 from sojourn.errors import InvalidFile, InvalidInput
@@ -114,8 +114,7 @@ class CheckpointFile:
         if not self.path.exists():
             return []
         try:
-            with self.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                named = {name: archive[name] for name in archive.files}
+            named = read_arrays(self.path)
             digest = named.pop(_DIGEST, None)
             meta = json.loads(str(named["meta"]))
             _check_format(meta, self.path)
@@ -130,7 +129,7 @@ class CheckpointFile:
             ]
         except InvalidFile:
             raise
-        except (OSError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise _spoilt(self.path, error) from error
 
     def _check_identity(self, found: dict[str, str]) -> None:
@@ -146,8 +145,7 @@ class CheckpointFile:
 def rows_in(path: str | os.PathLike[str]) -> dict[float, Rows]:
     """The evaluations of the runs in a checkpoint by learning rate; the runs are left alone."""
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            meta = json.loads(str(archive["meta"]))
+        meta = json.loads(str(read_arrays(path, ["meta"])["meta"]))
         _check_format(meta, path)
         rates = map(float, meta["learning_rates"])
         return {
@@ -155,7 +153,7 @@ def rows_in(path: str | os.PathLike[str]) -> dict[float, Rows]:
         }
     except InvalidFile:
         raise
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _spoilt(path, error) from error
 
 
