@@ -409,3 +409,12 @@ def test_without_its_libraries_parquet_names_the_extra(tmp_path, monkeypatch):
     (tmp_path / "log.parquet").write_bytes(b"PAR1")
     with pytest.raises(MissingExtra, match=r"pip install 'sojourn\[parquet\]'"):
         rows_module.read_rows(tmp_path / "log.parquet", {})
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_file_that_would_fill_memory_is_not_unpacked(tmp_path, packed):
+    """A thousandth of it on the disk; a log of such a length is 5 to 50 times as long as its file."""
+    path = tmp_path / "log.csv"
+    path.write_bytes(packed(b"device,start,end\n" + b"a,1,2\n" * 2_000_000))
+    with pytest.raises(InvalidFile, match="more than 10,000,000 bytes"):
+        read_log(path)

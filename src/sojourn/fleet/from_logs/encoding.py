@@ -28,6 +28,9 @@ OTHERS = {
     b"Obj\x01": "an Avro file: write it as CSV or JSON lines",
 }
 """How files begin that no log is read from, and what they are."""
+SMALL, MOST_TIMES = 10_000_000, 200
+"""Bytes that a compressed log may have in any case, and how many times as long as its file it may be otherwise:
+logs are 5 to 50 times as long, and what is made to fill memory a thousand times."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 WINDOWS = "cp1252"
 
@@ -53,7 +56,7 @@ def read_log_text(path: Path) -> tuple[str, list[str]]:
             raise InvalidFile(f"{path}: is {what}")
     for begins, opened in COMPRESSED.items():
         if data.startswith(begins):
-            data = _unpacked(path, opened(io.BytesIO(data)))
+            data = _unpacked(path, opened(io.BytesIO(data)), len(data))
             break
     if data.startswith(UTF_16):
         return data.decode("utf-16", "replace"), []
@@ -69,12 +72,16 @@ def read_log_text(path: Path) -> tuple[str, list[str]]:
     return data.decode(WINDOWS, "replace"), ["the log is not UTF-8 and is read as Windows-1252"]
 
 
-def _unpacked(path: Path, file: Opened) -> bytes:
+def _unpacked(path: Path, file: Opened, packed: int) -> bytes:
+    most = min(MOST_TEXT, max(SMALL, MOST_TIMES * packed))
     try:
         with file:
-            data = file.read(MOST_TEXT + 1)
+            data = file.read(most + 1)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise InvalidFile(f"{path}: cannot be unpacked ({error})") from error
-    if len(data) > MOST_TEXT:
-        raise InvalidFile(f"{path}: too large: at most {MOST_TEXT} bytes are read")
+    if len(data) > most:
+        raise InvalidFile(
+            f"{path}: too large: more than {most:,} bytes from a file of {packed:,}. If it is a log, unpack it "
+            "yourself"
+        )
     return data
