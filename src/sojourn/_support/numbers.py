@@ -1,6 +1,7 @@
 """How numbers are written, in tables, sentences, pages and notebooks alike."""
 
 import math
+import re
 
 DIGITS = 3
 """Significant digits of a number that was measured or computed."""
@@ -27,6 +28,15 @@ def number(value: float, digits: int = DIGITS) -> str:
     places = digits - 1 - math.floor(math.log10(abs(rounded))) if rounded else 0
     text = f"{rounded:,.{max(0, places)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def unbroken(text: str, space: str = "\u00a0") -> str:
+    """Text with ``space`` wherever no line may break: inside "a ± b", and before a percent sign.
+
+    >>> unbroken("0.12 ± 0.01 is 5 % worse", "_")
+    '0.12_±_0.01 is 5_% worse'
+    """
+    return re.sub(r" (?=[±%])|(?<=±) ", space, text)
 
 
 def plus_minus(mean: float, margin: float, form: str = "g") -> str:

@@ -18,7 +18,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from sojourn._support.files import replacing
-from sojourn._support.numbers import PLUS_MINUS, number
+from sojourn._support.numbers import number, unbroken
 from sojourn.errors import UnknownName
 from sojourn.fleet import Fleet
 
@@ -75,15 +75,16 @@ def marked(name: str, pick: str) -> str:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Text in lines of at most ``min(width, 100)`` letters, without a break inside "a ± b" or a name.
+    """Text in lines of at most ``min(width, 100)`` letters, without a break inside "a ± b", "5 %" or a name.
 
     >>> print(wrapped("it ends at 0.1178 ± 0.0065", 20))
     it ends at
     0.1178 ± 0.0065
     """
-    joined = text.replace(PLUS_MINUS, PLUS_MINUS.replace(" ", "_\0_"))
-    lines = textwrap.wrap(joined, min(width, 100), break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines).replace("_\0_", " ")
+    lines = textwrap.wrap(
+        unbroken(text, "\0"), min(width, 100), break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines).replace("\0", " ")
 
 
 def printed(value: float) -> str:

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from sojourn._support.estimate import Estimate
 from sojourn._support.files import SURROGATES, replacing
-from sojourn._support.numbers import PLUS_MINUS, number
+from sojourn._support.numbers import number, unbroken
 from sojourn._support.provenance import provenance
 from sojourn.figures.figure import Figure, Series, Table
 from sojourn.figures.palette import DASHES, Ink
@@ -179,8 +179,8 @@ def dot_cells(estimates: Sequence[Estimate], texts: Sequence[str]) -> list[str]:
 
 
 def joined(text: str) -> Markup:
-    """Text in which no line breaks inside "a ± b"."""
-    return Markup(str(escape(text)).replace(PLUS_MINUS, PLUS_MINUS.replace(" ", "&nbsp;")))
+    """Text in which no line breaks inside "a ± b" or "5 %"."""
+    return Markup(unbroken(str(escape(text)), "&nbsp;"))
 
 
 def numeric(text: str) -> bool:

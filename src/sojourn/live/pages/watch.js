@@ -17,7 +17,7 @@
   function draw(now) {
     document.title = `${now.title} – Sojourn`;
     $("title").textContent = now.title;
-    $("text").textContent = now.text;
+    $("text").textContent = now.text.replace(/ (?=[±%])|(?<=±) /g, "\u00a0");
     $("groups").replaceChildren(...(now.groups || []).map(([heading, names]) => element("li", {}, element("b", {}, heading), `: ${names.join("; ")}`)));
     $("next").hidden = !now.command;
     $("next").textContent = now.command || "";
