@@ -408,3 +408,16 @@ def test_halves_of_characters_in_names_are_escaped(run, deployed, tmp_path):
         assert result.code == 0, (command, result.error)
     assert r"\ud800" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert Watcher(folder).look()["title"]
+
+
+def test_metrics_of_others_do_not_leave_the_folder_of_figures(run, deployed, tmp_path):
+    """A file is named after each metric, and whoever made the run named those."""
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    rows = [json.loads(line) for line in (deployed / "history.jsonl").read_text().splitlines()]
+    lines = [json.dumps({**row, "x/../../../../evil": 0.5, "/evil": 0.4}) for row in rows]
+    (deployed / "history.jsonl").write_text("\n".join(lines) + "\n")
+    result = run("report", "deployed", "--out", "a/b/page.html", "--jobs", "1")
+    assert result.code == 0, result.error
+    written = [path for path in tmp_path.rglob("*evil*") if path.is_file()]
+    assert written and all(path.parent == inner / "page-figures" for path in written)

@@ -13,13 +13,13 @@ import torch
 
 import sojourn as sj
 from sojourn._support.configuration import Table
+from sojourn._support.files import file_name
 from sojourn.dispatch import POLICIES
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import ROUTINGS, Network
 from sojourn.rules import RULES, FedBuff
 from sojourn.runs.history import History
 from sojourn.runs.summary import best_learning_rate, summarize_strategy
-from sojourn.strategy import file_name
 from sojourn.training.experiment import build
 from sojourn.training.experiment.build import build_problem, validation_problem
 from sojourn.training.experiment.engines import LocalEngine

@@ -45,6 +45,15 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
+def file_name(text: str) -> str:
+    """``text`` with everything that may trouble a file system replaced by hyphens.
+
+    >>> file_name("p*_H, m = 30")
+    'p-_H-m-30'
+    """
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "strategy"
+
+
 def is_file(path: str | os.PathLike[str]) -> bool:
     """Whether there is a file or something like one; a name that cannot be one is none.
 

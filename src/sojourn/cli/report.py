@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sojourn._support.files import exists
+from sojourn._support.files import exists, file_name
 from sojourn._support.memory import check_jobs
 from sojourn.cli import app
 from sojourn.cli.checkout import holds_claims, reproduction
@@ -105,7 +105,7 @@ def figure(
     if chosen not in measures:
         raise UnknownName("quantity", chosen, measures)
     view = learning_view(run.histories, measures[chosen], axis=axis)
-    target = out or Path(f"{run.name}-{chosen}.{form}")
+    target = out or Path(f"{run.name}-{file_name(chosen)}.{form}")
     drawn = Figure(run.name, title or "", f"{chosen} of {run.name}", (view,))
     typer.echo(f"written to {drawn.save(target, size=inches)}")
     say_next("compare", folder, "--latex", "table.tex")

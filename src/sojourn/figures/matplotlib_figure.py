@@ -18,7 +18,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
-from sojourn._support.files import replacing
+from sojourn._support.files import file_name, replacing
 from sojourn.figures.figure import Figure, Series, View
 from sojourn.figures.labels import DISTANCES, end_labels, point_labels
 from sojourn.figures.palette import DASHES, Ink
@@ -75,7 +75,8 @@ def save_all(figures: Iterable[Figure], folder: Path, *, jobs: int = 1) -> list[
     With ``jobs`` above 1 and many views, as many processes draw.
     """
     views = [
-        (figure, view, folder / "-".join(filter(None, (figure.name, view.metric, view.axis))))
+        # Metrics are named by whoever made the run.
+        (figure, view, folder / file_name("-".join((figure.name, view.metric, view.axis))))
         for figure in figures
         for view in figure.views
     ]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, cast
 import numpy as np
 
 from sojourn._support.configuration import check_shape, parse_json
-from sojourn._support.files import read_text
+from sojourn._support.files import file_name, read_text
 from sojourn.deployment.status import RunStatus
 from sojourn.dispatch import POLICIES, Policy
 from sojourn.dispatch.analysis import analyze
@@ -37,7 +37,6 @@ from sojourn.report.verdict import Verdict
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History
 from sojourn.runs.measure import Measure
-from sojourn.strategy import file_name
 from sojourn.types import FloatArray
 
 if TYPE_CHECKING:

@@ -7,14 +7,13 @@ from the experiment, then it is the rule's usual one.
 
 from sojourn.strategy.choices import Choices, at_location
 from sojourn.strategy.file import read_strategy_file, write_strategy_file
-from sojourn.strategy.strategy import Origin, Strategy, file_name, read_strategies
+from sojourn.strategy.strategy import Origin, Strategy, read_strategies
 
 __all__ = [
     "Choices",
     "Origin",
     "Strategy",
     "at_location",
-    "file_name",
     "read_strategies",
     "read_strategy_file",
     "write_strategy_file",

@@ -1,7 +1,6 @@
 """A strategy: what is run, whoever runs it."""
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +11,7 @@ import numpy as np
 from sojourn._support.checks import check_positive
 from sojourn._support.configuration import Table
 from sojourn._support.extensions import modules_of
-from sojourn._support.files import printable
+from sojourn._support.files import file_name, printable
 from sojourn.dispatch import Policy, as_policy, not_deployable, policy_to_table
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import Fleet, Network, named_routing
@@ -334,15 +333,6 @@ def read_strategies(
                 "a 'name' of its own."
             )
     return strategies, environment
-
-
-def file_name(text: str) -> str:
-    """``text`` with everything that may trouble a file system replaced by hyphens.
-
-    >>> file_name("p*_H, m = 30")
-    'p-_H-m-30'
-    """
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "strategy"
 
 
 def _rule(found: Choices, fleet: Fleet, where: str, folder: Path | None) -> Rule:

@@ -10,11 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from sojourn._support.configuration import parse_json
-from sojourn._support.files import read_text
+from sojourn._support.files import file_name, read_text
 from sojourn._support.ledger import Ledger
 from sojourn._support.progress import TENTH, Progress
 from sojourn.errors import InvalidFile
-from sojourn.strategy import file_name
 from sojourn.training.experiment.engines import Engine
 from sojourn.training.replay.checkpoint import Checkpoint, CheckpointFile, digest
 from sojourn.training.replay.state import ReplayState
