@@ -117,7 +117,8 @@ NUMBERS = {"0.0316228", "95.0±0.6%", "122.0±1.2", "not reached"}
     ("width", "shown", "dropped"),
     [
         (120, {*NUMBERS, "17345678", "17345679"}, set()),
-        (100, {*NUMBERS, "17345678"}, {"17345679", "updates"}),
+        (100, {*NUMBERS, "17345678", "17345679"}, set()),
+        (90, {*NUMBERS, "17345678"}, {"17345679", "updates"}),
         (80, NUMBERS, {"17345678", "17345679", "gradients", "updates"}),
         (70, NUMBERS, {"17345678", "17345679", "gradients", "updates"}),
     ],

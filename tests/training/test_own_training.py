@@ -205,7 +205,7 @@ def test_a_scripted_model_learns_what_the_module_does():
 def test_lazy_layers_must_have_been_called():
     x, y = images(20, 1)
     lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
-    with pytest.raises(InvalidInput, match="lazy layers .* call it once with a batch"):
+    with pytest.raises(InvalidInput, match=r"lazy layers .* call it once with a batch"):
         Problem(lazy, [(x, y)], (x, y))
     lazy(x)
     assert Problem(lazy, [(x, y)], (x, y)).dimension == 111
