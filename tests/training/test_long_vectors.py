@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from sojourn.errors import InvalidInput
-from sojourn.rules.arrays import LONG_VECTOR, long_vector
+from sojourn.rules import arrays
+from sojourn.rules.arrays import LEAST_KEPT, LONG_VECTOR, long_vector
 from sojourn.rules.server import moved
 from sojourn.training.problem import autograd, batches, flat
 from sojourn.training.problem.problem import Problem
@@ -122,7 +123,8 @@ def test_fleets_of_many_clients_cache_few_blocks_and_draw_the_same_batches(monke
 def test_gradients_at_weights_that_are_lent_are_those_at_a_copy_to_the_bit(monkeypatch):
     """Vectors at other addresses, of other kinds and read-only ones are copied."""
     problem = tagger()
-    monkeypatch.setattr(flat, "MANY_WEIGHTS", 1)
+    for module, name in ((flat, "MANY_WEIGHTS"), (flat, "LENT_WEIGHTS"), (arrays, "LEAST_KEPT")):
+        monkeypatch.setattr(module, name, 1)
     lending = tagger()
     usual = problem.initial_weights().numpy()
     lent = moved(np.zeros_like(usual), 1.0, usual)
@@ -158,6 +160,7 @@ class Sometimes(nn.Linear):
 
 def test_a_model_that_changes_weights_it_was_lent_is_refused(monkeypatch):
     monkeypatch.setattr(flat, "MANY_WEIGHTS", 1)
+    monkeypatch.setattr(flat, "LENT_WEIGHTS", 1)
     x, y = torch.randn(20, 4), torch.randint(2, (20,))
     problem = Problem(Sometimes(4, 2), [(x, y)], (x, y), batch_size=8)
     weights = problem.initial_weights().numpy()
@@ -167,14 +170,14 @@ def test_a_model_that_changes_weights_it_was_lent_is_refused(monkeypatch):
 
 
 def test_long_versions_begin_at_a_line_of_the_cache():
-    weights = np.ones(LONG_VECTOR + 3, dtype=np.float32)[1:]
+    weights = np.ones(LEAST_KEPT + 3, dtype=np.float32)[1:]
     for _ in range(5):
         weights = moved(weights, 0.5, weights)
         assert weights.ctypes.data % 64 == 0
 
 
 def test_memory_is_used_again_once_nobody_holds_a_view_of_it():
-    size = LONG_VECTOR + 5
+    size = LEAST_KEPT + 6
     first, second = long_vector(size, np.float32), long_vector(size, np.float32)
     place = first.ctypes.data
     assert second.ctypes.data != place
@@ -186,7 +189,8 @@ def test_memory_is_used_again_once_nobody_holds_a_view_of_it():
     assert long_vector(size // 2, np.float64).ctypes.data % 64 == 0
 
 
-def test_threads_never_get_the_same_memory():
+def test_threads_never_get_the_same_memory(monkeypatch):
+    monkeypatch.setattr(arrays, "LEAST_KEPT", 1)
     size, wrong = 1000, []
 
     def use(number: int) -> None:

@@ -206,7 +206,7 @@ def test_what_a_worker_in_a_namespace_lacks_is_said(tmp_path, monkeypatch):
             (READS, r"FileNotFoundError: .*samples\.pt.*data and installed packages are not"),
             (
                 "import package_of_here\n" + READS,
-                r"No module named 'package_of_here'.*must be there",
+                r".*No module named 'package_of_here'.*must be there",
             ),
         ):
             (tmp_path / "by_writer.py").write_text(text)

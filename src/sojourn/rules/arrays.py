@@ -50,6 +50,8 @@ def is_long(first: Vector, second: Vector) -> bool:
 
 ALIGNMENT = 64
 """Bytes of a line of the cache. Where all vectors begin at one, results do not depend on the place."""
+LEAST_KEPT = 2**21
+"""Bytes. To keep the memory of shorter vectors costs more calls than it saves."""
 MOST_FREE = 3
 """Vectors that nobody holds any more and whose memory is kept for the next ones."""
 _free: list[NDArray[np.uint8]] = []
@@ -68,7 +70,7 @@ class _Lease:
 
 
 def long_vector(size: int, kind: DTypeLike) -> NDArray[Any]:
-    """A vector that is not filled and begins at a line of the cache, in memory that was used before.
+    """A vector that is not filled; a large one begins at a line of the cache, in memory used before.
 
     Memory that a process asks for anew costs more than to compute what is put there: the system clears
     it page by page, each time for vectors of 32 MB and more.
@@ -77,6 +79,8 @@ def long_vector(size: int, kind: DTypeLike) -> NDArray[Any]:
     (4,)
     """
     needed = size * np.dtype(kind).itemsize
+    if needed < LEAST_KEPT:
+        return np.empty(size, dtype=kind)
     memory = _taken(needed + ALIGNMENT)
     if memory is None:
         memory = np.empty(needed + ALIGNMENT, dtype=np.uint8)

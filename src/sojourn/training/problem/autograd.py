@@ -78,7 +78,7 @@ def _convolve_channels_last(layer: nn.Conv2d, x: Tensor) -> Tensor:
     return conv2d(x, weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
 
 
-LARGE_LAYER = 2**15
+LARGE_LAYER = 2**19
 """Weights of a dense layer whose gradient is worth putting where it is wanted instead of copying it."""
 
 

@@ -29,8 +29,9 @@ FlatVector: TypeAlias = Tensor | Vector
 """Weights, and perhaps buffers behind them, as one vector."""
 
 MANY_WEIGHTS = 2**15
-"""From here on memory traffic costs more than calls: gradients are collected, not added to zeros, and
-computed at the weights that were sent, not at a copy of them."""
+"""From here on memory traffic costs more than calls: gradients are collected, not added to zeros."""
+LENT_WEIGHTS = 2**19
+"""From here on gradients are computed at the weights that were sent, not at a copy of them."""
 
 
 class _Still(NamedTuple):
@@ -187,6 +188,7 @@ class FlatModel:
         """
         if not (
             self._collects
+            and len(self._flat) >= LENT_WEIGHTS
             and not self.changes_weights
             and isinstance(weights, np.ndarray)
             and weights.dtype == self.initial.numpy().dtype
