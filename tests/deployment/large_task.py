@@ -1,5 +1,6 @@
 """What is learned: a hundred megabytes of weights, whose gradient takes no time."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 WIDTH = 5000
 MEMORY = "memory-file"
 """The setting that says where the server writes what it holds before it has any weights."""
+LATER = ("sojourn.runs.summary", "sojourn.simulation.simulate", "sojourn.training.replay.replay")
+"""What a server imports during a run."""
 
 
 class Large:
@@ -58,5 +61,7 @@ def problem(
 ) -> Large:
     made = Large(clients)
     if client is None and (config or {}).get(MEMORY):
+        for name in LATER:
+            importlib.import_module(name)
         Path(str((config or {})[MEMORY])).write_text(str(held("self", "VmRSS")))
     return made

@@ -151,6 +151,9 @@ class Server:
             self._look_around(now)
         for received in self.transport.receive(self._outstanding, self.dispatcher.state.weights):
             self._receive(received)
+            del (
+                received
+            )  # it may be as large as the model, and the next one is received before it is let go
             if self._done:
                 return
         self._do(self.dispatcher.tick(self.elapsed))
