@@ -206,3 +206,13 @@ def test_threads_never_get_the_same_memory(monkeypatch):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_free_memory_that_is_kept_is_bounded():
+    """A server of a model of 100 MB says how many times its weights it holds."""
+    vectors = [long_vector(25_000_000, np.float32) for _ in range(4)]
+    del vectors
+    assert 0 < sum(memory.nbytes for memory in arrays._free) <= arrays.MOST_FREE_BYTES
+    vectors = [long_vector(LEAST_KEPT, np.float32) for _ in range(5)]
+    del vectors
+    assert len(arrays._free) <= arrays.MOST_FREE

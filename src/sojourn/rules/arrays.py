@@ -54,6 +54,8 @@ LEAST_KEPT = 2**21
 """Bytes. To keep the memory of shorter vectors costs more calls than it saves."""
 MOST_FREE = 3
 """Vectors that nobody holds any more and whose memory is kept for the next ones."""
+MOST_FREE_BYTES = 192 * 2**20
+"""What they take at most: a server of a model of 100 MB promises how many times its weights it holds."""
 _free: list[NDArray[np.uint8]] = []
 
 
@@ -64,9 +66,17 @@ class _Lease:
         self._memory = memory
         self.__array_interface__ = memory.__array_interface__
 
-    def __del__(self, free: list[NDArray[np.uint8]] = _free, most: int = MOST_FREE) -> None:
+    def __del__(
+        self,
+        free: list[NDArray[np.uint8]] = _free,
+        most: int = MOST_FREE,
+        most_bytes: int = MOST_FREE_BYTES,
+    ) -> None:
+        # Defaults, since the names of the module may be gone when a process ends.
         free.append(self._memory)
         del free[:-most]
+        while sum(memory.nbytes for memory in free) > most_bytes:
+            del free[:1]
 
 
 def long_vector(size: int, kind: DTypeLike) -> NDArray[Any]:
