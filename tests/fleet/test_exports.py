@@ -418,3 +418,9 @@ def test_a_file_that_would_fill_memory_is_not_unpacked(tmp_path, packed):
     path.write_bytes(packed(b"device,start,end\n" + b"a,1,2\n" * 2_000_000))
     with pytest.raises(InvalidFile, match="more than 10,000,000 bytes"):
         read_log(path)
+
+
+def test_objects_without_a_field_are_no_log(tmp_path):
+    (tmp_path / "log.jsonl").write_text("{}\n{}\n")
+    with pytest.raises(InvalidFile, match="there must be a row per task"):
+        read_log(tmp_path / "log.jsonl")

@@ -220,7 +220,7 @@ def _quoted(text: str) -> str:
 
 def _known(header: Sequence[str], ours: str) -> int | None:
     """The column with a usual name: the whole name counts first, then the ends of a nested one."""
-    deepest = max(name.count(".") for name in header)
+    deepest = max((name.count(".") for name in header), default=0)
     for cut in range(deepest + 1):
         names = [
             plain_name(name.split(".", cut)[cut]) if name.count(".") >= cut else ""
