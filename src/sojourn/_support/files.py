@@ -189,7 +189,7 @@ def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _remove_half_written(folder: Path, depth: int = DEEPEST) -> None:
-    """Remove temporary files of `replacing` in ``folder`` and below, but not where another process is at work.
+    """Remove temporary files of `replacing` in ``folder`` and below, but not where another process writes.
 
     Links are not followed, and what cannot be read or removed stays.
     """
