@@ -1,5 +1,7 @@
 """Large models: fewer passes over the memory, and the same bits."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -216,3 +218,16 @@ def test_free_memory_that_is_kept_is_bounded():
     vectors = [long_vector(LEAST_KEPT, np.float32) for _ in range(5)]
     del vectors
     assert len(arrays._free) <= arrays.MOST_FREE
+
+
+def test_a_problem_does_not_load_torchs_compiler():
+    """It took seconds in every process, and left a cache in the folder of temporary files."""
+    script = (
+        "import sys, torch\n"
+        "from sojourn.training.problem.problem import Problem\n"
+        "x, y = torch.randn(8, 3), torch.zeros(8, dtype=torch.long)\n"
+        "problem = Problem(torch.nn.Linear(3, 2), [(x, y)], (x, y))\n"
+        "problem.loss_and_gradient(problem.initial_weights(), 0, 0, 0)\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -61,6 +61,11 @@ class _WeightChanges(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._memory = {_memory(parameter) for parameter in parameters}
         self.found = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing here is compiled; to skip it all the same, torch would load its compiler for seconds."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
