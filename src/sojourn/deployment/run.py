@@ -110,7 +110,8 @@ def _said_of_size(size: int, settings: Settings) -> str:
     travels = 2 * size / (2 if settings.wire == "bfloat16" else 1)
     return (
         f"the model has {size / 1e6:,.0f} MB: the server holds up to "
-        f"{(settings.concurrency + 4) * size / 1e6:,.0f} MB of weights, and an update sends "
+        f"{(settings.concurrency + 4) * size / 1e6:,.0f} MB of weights (through Flower, whose messages "
+        f"are copies, about {2 * size / 1e6:,.0f} MB more), and an update sends "
         f"{travels / 1e6:,.0f} MB there and back together"
     )
 
