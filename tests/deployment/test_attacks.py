@@ -155,14 +155,18 @@ def test_honest_runs_lose_at_most_one_percent_over_many_seeds(problem: str, poli
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_who_waits_for_its_moment_is_bounded_by_the_norm_alone(policy: str) -> None:
-    """Honest until the clients disagree anyway, and then all the influence that the norm allows."""
+    """Honest until the clients disagree anyway, and then all the influence that the norm allows.
+
+    Two that turn alike may be found as a group; nobody else is suspected.
+    """
 
     def patient(honest: np.ndarray, count: int, norm: float) -> object:
         return honest if count < 30 else np.full_like(honest, 1.49 * norm / np.sqrt(honest.size))
 
     distance, world = outcome("quadratic", Attack(patient), 2, policy=policy)
     assert distance <= without("quadratic", 2, policy) + 0.1
-    assert not any(client.status == "quarantined" for client in world.server.clients)
+    honest = world.server.clients[2:]
+    assert not any(client.status == "quarantined" for client in honest)
 
 
 @pytest.mark.parametrize("excess", [2.0, 10.0, 20.0])

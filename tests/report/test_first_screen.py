@@ -109,7 +109,10 @@ def test_the_first_screen_has_answer_cause_and_curve(
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert page.evaluate(CUT) == [], (width, scheme)
         places = page.evaluate(PLACES)
-        assert all(places[name][1] <= 0.55 * height for name in ("h1", ".because", ".command"))
+        assert all(places[name][1] <= 0.55 * height for name in ("h1", ".because", ".command")), (
+            width,
+            places,
+        )
         assert places[".opening .drawing svg"][0] < 0.6 * height, places
         if width == 1440:
             assert all(bottom <= height for _, bottom in places.values()), places
