@@ -14,7 +14,7 @@ import pytest
 from sojourn.deployment.run import make_dispatcher, measured_network, predict, write_outcome
 from sojourn.deployment.settings import read_settings
 from sojourn.fleet import Fleet, Network
-from sojourn.report import deployed
+from sojourn.report.deployment import Deployment as Deployed
 from sojourn.report.verdict import run_verdict
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History
@@ -100,7 +100,7 @@ def test_the_verdict_on_a_deployment_does_not_let_the_prediction_win(folder: Pat
 
 def test_events_are_on_the_clock_across_restarts() -> None:
     sessions = [(0.0, 1_000_000.0), (50.0, 2_000_000.0)]
-    found = deployed.Deployment(None, None, {}, [], [], None, sessions)  # type: ignore[arg-type]
+    found = Deployed(None, None, {}, [], [], None, sessions)  # type: ignore[arg-type]
     assert found.at(10.0) == "1970-01-12 13:46:50"
     assert found.at(60.0) == "1970-01-24 03:33:30"
 

@@ -13,8 +13,8 @@ from sojourn.errors import InvalidFile
 from sojourn.figures import matplotlib_figure
 from sojourn.figures.figure import Figure, Series, View
 from sojourn.figures.palette import inks
-from sojourn.report import Report
-from sojourn.report.page import Section, chips, dot_cells
+from sojourn.report import Report, Section
+from sojourn.report.html import chips, dot_cells
 
 
 def test_the_page_is_self_contained(reproduction: Path, run_folder: Path, tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from sojourn.live.watcher import Watcher
 from sojourn.planning import plan
 from sojourn.planning.objectives import NoiseRate
 from sojourn.report.deployment import verdict_on
-from sojourn.report.plan import plan_report
-from sojourn.report.planned import plan_verdict
+from sojourn.report.plan import plan_report, plan_verdict
 from sojourn.report.runs import report_of
 from sojourn.report.verdict import Verdict, run_verdict
 from sojourn.runs.folder import RunFolder

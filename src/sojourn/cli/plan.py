@@ -433,7 +433,7 @@ def _or_null(value: float | None) -> float | None:
 
 def show(plan: Plan, policy: Policy, console: Console, sort: str | None = None) -> None:
     """Print what to run, what it is compared with, and why."""
-    from sojourn.report.planned import plan_verdict
+    from sojourn.report.plan import plan_verdict
 
     verdict = plan_verdict(plan, policy=policy)
     say_verdict(verdict, console)

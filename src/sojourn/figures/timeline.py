@@ -19,6 +19,7 @@ from sojourn.errors import InvalidInput
 from sojourn.figures.svg import EDGES, LETTER, Entry, legend, legend_entries, level_name, picture
 from sojourn.types import FloatArray, IntArray
 
+TITLE = "Who computes what when"
 MOST_ROWS = 60
 OPENING_ROWS = 36
 """Rows of a timeline that shares the first screen of a page with other figures."""

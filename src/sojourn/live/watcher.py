@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -30,13 +30,12 @@ from sojourn.fleet import Fleet, Network
 from sojourn.fleet.named import read_fleet
 from sojourn.live.server import LocalServer, page
 from sojourn.report.curves import on_one_grid
-from sojourn.report.deployment import DEPLOYED, verdict_on
+from sojourn.report.deployment import DEPLOYED, SENT, STATUS, of_deployment, verdict_on
 from sojourn.report.outcomes import by_strategy, final, final_text, seen_staleness
-from sojourn.report.timelines import beside_uniform, of_deployment
+from sojourn.report.runs import beside_uniform
 from sojourn.report.verdict import Verdict
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History
-from sojourn.runs.measure import Measure
 from sojourn.types import FloatArray
 
 if TYPE_CHECKING:
@@ -57,18 +56,9 @@ MOST_NEWS = 1 << 26
 LONGEST_LINE = 1 << 20
 MOST_TASKS = 20_000
 """Tasks of a deployment that its timeline is drawn from: the first ones."""
-MAYBE = (float, None)
-STATUS = {
-    **{"phase": str, "updates?": float, "of?": float, "throughput?": MAYBE},
-    **{"concurrency?": float, "error?": str, "heartbeat?": MAYBE},
-    "clients?": [
-        {
-            **{"name": str, "status": str, "waiting": float, "used": float, "refused": float},
-            **{"number?": int, "rate?": MAYBE, "planned?": MAYBE, "routing?": float},
-            **{"norm?": MAYBE, "agreement?": MAYBE, "speed?": MAYBE},
-        }
-    ],
-}
+RUNNING = {**STATUS, "phase": str}
+SAID = ("name", "status", "waiting", "used", "refused", "rate", "planned", *SENT)
+"""What a client's row repeats of its status."""
 ANSWER = {"pick": str, "learning_rate": float, "sentence": str}
 EXPERIMENT = {
     **{"rounds?": float, "time?": float, "checkpoint-seconds?": float, "pilot-seeds?": float},
@@ -77,22 +67,6 @@ EXPERIMENT = {
 """What is looked at of each file, and how it must look; anything else is as good as half written."""
 CHECKPOINT = ".checkpoint"
 HALVING = "halving.json"
-
-
-ExperimentTable = TypedDict(
-    "ExperimentTable",
-    {
-        "rounds": float,
-        "time": float,
-        "seeds": object,
-        "checkpoint-seconds": float,
-        "pilot-seeds": float,
-        "strategy": list[dict[str, object]],
-        "targets": list[float],
-    },
-    total=False,
-)
-"""What is looked at of an experiment."""
 
 
 class Followed(Generic[Value]):
@@ -179,7 +153,7 @@ class Follower:
         self.folder = RunFolder(path)
         self._histories = Followed(lambda file: History.read(file, partial=True))
         self._unfinished = Followed(_unfinished)
-        self._status = Followed(lambda path: cast("RunStatus", _checked(path, STATUS)))
+        self._status = Followed(lambda path: cast("RunStatus", _checked(path, RUNNING)))
         self._summary = Followed(lambda path: _checked(path, {}))
         self._tuning = Followed(lambda path: _checked(path, ANSWER))
         self._experiment = Followed(_experiment)
@@ -206,9 +180,14 @@ class Follower:
         return bool(self._tuning(self.folder.tuning_path))
 
     @property
-    def experiment(self) -> ExperimentTable:
+    def experiment(self) -> Mapping[str, Any]:
         """What was asked for; empty where it is not written yet."""
         return self._experiment(self.folder.experiment_path) or {}
+
+    @property
+    def names(self) -> list[str]:
+        """The strategies that were asked for."""
+        return [str(entry.get("name", "")) for entry in self.experiment.get("strategy", [])]
 
     @property
     def halving(self) -> "Halving | None":
@@ -222,8 +201,7 @@ class Follower:
             for history in self._histories(path) or ():
                 finished.setdefault(_label(history), RunSeen(history, True))
         listed, done = [*finished.values()], {*finished}
-        names = [str(entry.get("name", "")) for entry in self.experiment.get("strategy", [])]
-        called = {file_name(name): name for name in names}
+        called = {file_name(name): name for name in self.names}
         for path in sorted(self.folder.cells.glob(f"[!.]*.jsonl{CHECKPOINT}")):
             for run in self._unfinished(path) or ():
                 history = replace(run, strategy=called.get(run.strategy, run.strategy))
@@ -293,10 +271,10 @@ def _checked(path: Path, shape: object) -> dict[str, object]:
     return dict(table)
 
 
-def _experiment(path: Path) -> ExperimentTable:
-    table = dict(RunFolder(path.parent).experiment)
+def _experiment(path: Path) -> Mapping[str, Any]:
+    table = RunFolder(path.parent).experiment
     check_shape(table, EXPERIMENT, str(path))
-    return cast("ExperimentTable", table)
+    return table
 
 
 def _halving(path: Path) -> "Halving":
@@ -404,10 +382,7 @@ class Watcher:
             "race": _halving_table(halving),
             "clients": [] if status is None else self._clients(status),
             "events": follower.events,
-            "state": standing.state,
-            "title": standing.title,
-            "text": standing.text,
-            "fraction": standing.fraction,
+            **{key: getattr(standing, key) for key in ("state", "title", "text", "fraction")},
             "groups": [[heading, list(names)] for heading, names in groups.items()],
             "command": "" if verdict is None else verdict.next_command,
             **({} if status is None else self._measured(status)),
@@ -444,10 +419,7 @@ class Watcher:
     def _leading(self, runs: list[RunSeen]) -> str:
         """The best strategy so far; before the first evaluation, the first of the experiment."""
         best = _best(runs)
-        names = [
-            str(entry.get("name", "")) for entry in self.follower.experiment.get("strategy", [])
-        ]
-        return best.strategy if best is not None else next(iter(names), "")
+        return best.strategy if best is not None else next(iter(self.follower.names), "")
 
     def _if_silent(
         self, standing: Standing, age: float | None, status: RunStatus | None
@@ -568,17 +540,10 @@ class Watcher:
             rate, planned = client.get("rate"), client.get("planned")
             rows.append(
                 {
-                    "name": client["name"],
-                    "status": client["status"],
-                    "waiting": client["waiting"],
-                    "used": client["used"],
-                    "refused": client["refused"],
-                    "rate": rate,
-                    "planned": planned,
+                    **{key: client.get(key) for key in SAID},
                     "against_plan": rate / planned if rate and planned else None,
                     "staleness": None if seen is None else seen.mean,
                     "predicted": theory.get(number),
-                    **{key: client.get(key) for key in ("norm", "agreement", "speed")},
                 }
             )
         return rows
@@ -614,14 +579,14 @@ def _theory(status: RunStatus) -> dict[int, float]:
     return dict(zip(numbers, staleness.tolist(), strict=True))
 
 
-def _seeds(table: ExperimentTable) -> Sequence[object]:
+def _seeds(table: Mapping[str, Any]) -> Sequence[object]:
     seeds = table.get("seeds", [])
     if isinstance(seeds, int):
         return range(min(seeds, MOST_SEEDS))
     return seeds if isinstance(seeds, list) else []
 
 
-def _expected(table: ExperimentTable) -> int | None:
+def _expected(table: Mapping[str, Any]) -> int | None:
     """How many runs an experiment has, pilots included; ``None`` where it is not known."""
     strategies, seeds = table.get("strategy", []), _seeds(table)
     if not strategies or not seeds:
@@ -631,7 +596,7 @@ def _expected(table: ExperimentTable) -> int | None:
     return len(strategies) * len(seeds) + pilots
 
 
-def _part(history: History, table: ExperimentTable) -> float:
+def _part(history: History, table: Mapping[str, Any]) -> float:
     """How far an unfinished run is."""
     if not history.rows:
         return 0.0
@@ -684,46 +649,51 @@ def _curves(
     real = {run.history.strategy: DEPLOYED for run in shown if run.history.clock == "real"}
     colours = inks(dict.fromkeys(run.history.strategy for run in shown), real)
     listed = []
-    ended = [run.history for run in finals if run.ended and run.history.rows]
-    for strategy, runs in by_strategy(ended).items():
-        time, values = on_one_grid(runs, measure.name, axis="time", points=MOST_POINTS)
-        losses = on_one_grid(runs, "loss", axis="time", points=MOST_POINTS)[1]
-        many = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
-        listed.append(
-            {
-                "strategy": strategy,
-                "name": f"{strategy}{many}",
-                "label": strategy,
-                "ended": True,
-                "faint": bool(strong) and strategy not in strong,
-                "pick": bool(strong) and strategy == strong[0],
-                "time": time.tolist(),
-                "value": _plain(values.mean(axis=0)),
-                "loss": _plain(losses.mean(axis=0)),
-            }
-        )
-    others = [(run, False) for run in finals if not run.ended] + [(run, True) for run in pilots]
-    for run, pilot in others:
-        history = run.history
-        if not history.rows:
-            continue
-        pick = np.unique(np.linspace(0, history.rows - 1, MOST_POINTS).round().astype(int))
-        kind = "pilot" if pilot else f"seed {history.seed}"
+
+    def add(
+        history: History,
+        name: str,
+        time: FloatArray,
+        *values: FloatArray,
+        ended: bool,
+        pilot: bool = False,
+    ) -> None:
+        faint = pilot or (bool(strong) and history.strategy not in strong)
         listed.append(
             {
                 "strategy": history.strategy,
-                "name": f"{history.strategy}, {kind}, learning rate {history.learning_rate:g}",
+                "name": name,
                 "label": None if pilot else history.strategy,
-                "ended": run.ended,
-                "faint": pilot or (bool(strong) and history.strategy not in strong),
-                "pick": bool(strong) and history.strategy == strong[0] and not pilot,
-                "time": history.time[pick].tolist(),
-                "value": _plain(history.values(measure)[pick]),
-                "loss": _plain(history.test_loss[pick]),
+                "ended": ended,
+                "faint": faint,
+                "pick": not pilot and history.strategy in strong[:1],
+                "time": time.tolist(),
+                **{
+                    key: _plain(column)
+                    for key, column in zip(("value", "loss"), values, strict=True)
+                },
+                "ink": vars(GREY if faint else colours[history.strategy]),
             }
         )
-    for curve in listed:
-        curve["ink"] = vars(GREY if curve["faint"] else colours[str(curve["strategy"])])
+
+    for strategy, runs in by_strategy(
+        [r.history for r in finals if r.ended and r.history.rows]
+    ).items():
+        time, values = on_one_grid(runs, measure.name, axis="time", points=MOST_POINTS)
+        losses = on_one_grid(runs, "loss", axis="time", points=MOST_POINTS)[1]
+        many = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
+        add(
+            runs[0], f"{strategy}{many}", time, values.mean(axis=0), losses.mean(axis=0), ended=True
+        )
+    for run in shown:
+        history, pilot = run.history, run in pilots
+        if run.ended and not pilot:
+            continue
+        some = np.unique(np.linspace(0, history.rows - 1, MOST_POINTS).round().astype(int))
+        kind = "pilot" if pilot else f"seed {history.seed}"
+        name = f"{history.strategy}, {kind}, learning rate {history.learning_rate:g}"
+        columns = (history.time, history.values(measure), history.test_loss)
+        add(history, name, *(column[some] for column in columns), ended=run.ended, pilot=pilot)
     return {
         "runs": listed,
         "hint": _curves_hint(listed, finals, pilots, deployed=bool(real)),
@@ -764,13 +734,11 @@ def _strategies(runs: list[RunSeen]) -> list[dict[str, object]]:
     grouped = by_strategy([run.history for run in seen])
     ended = Counter(run.history.strategy for run in seen if run.ended)
     colours = inks(grouped)
-    rows: dict[str, tuple[float, dict[str, object]]] = {}
-    for strategy, histories in grouped.items():
+    rows = []
+    for strategy, histories in sorted(grouped.items(), key=lambda group: _rank(group[1])):
         measure = histories[0].measure
         stale = [value for h in histories if math.isfinite(value := seen_staleness(h))]
-        rank = _rank(float(final(histories, measure).mean), measure)
-        rows[strategy] = (
-            rank,
+        rows.append(
             {
                 "name": strategy,
                 "ink": vars(colours[strategy]),
@@ -779,32 +747,35 @@ def _strategies(runs: list[RunSeen]) -> list[dict[str, object]]:
                 "value": final_text(histories, measure),
                 "measure": measure.label,
                 "staleness": float(np.mean(stale)) if stale else None,
-            },
+            }
         )
-    return [row for _, row in sorted(rows.values(), key=lambda ranked: ranked[0])]
+    return rows
 
 
 def _pilots(runs: list[RunSeen]) -> list[dict[str, object]]:
     """Every learning rate that pilots try, the best first: their values are on held-out data."""
     grouped: dict[tuple[str, float], list[History]] = {}
-    for run in runs:
-        if run.history.rows:
-            key = run.history.strategy, run.history.learning_rate
-            grouped.setdefault(key, []).append(run.history)
-    rows = []
-    for (strategy, rate), histories in grouped.items():
-        measure = histories[0].measure
-        value = final_text(histories, measure)
-        row = {"name": strategy, "learning_rate": rate, "value": value, "measure": measure.name}
-        rows.append((_rank(float(final(histories, measure).mean), measure), strategy, rate, row))
-    return [row for *_, row in sorted(rows, key=lambda entry: entry[:3])]
+    for history in (run.history for run in runs if run.history.rows):
+        grouped.setdefault((history.strategy, history.learning_rate), []).append(history)
+    return [
+        {
+            "name": strategy,
+            "learning_rate": rate,
+            "value": final_text(histories, histories[0].measure),
+            "measure": histories[0].measure.name,
+        }
+        for (strategy, rate), histories in sorted(
+            grouped.items(), key=lambda group: (_rank(group[1]), *group[0])
+        )
+    ]
 
 
-def _rank(mean: float, measure: Measure) -> float:
+def _rank(runs: Sequence[History]) -> float:
     """A number that is smaller for what is better, and largest for what diverged."""
+    mean = float(final(runs, runs[0].measure).mean)
     if math.isnan(mean):
         return math.inf
-    return -mean if measure.higher_is_better else mean
+    return -mean if runs[0].measure.higher_is_better else mean
 
 
 def _halving_table(halving: "Halving | None") -> dict[str, object] | None:

@@ -1,4 +1,4 @@
-"""The page of a plan: what it gains over what is done now, by class, and why."""
+"""The verdict on a plan, and its page: what it gains over what is done now, by class, and why."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,23 +11,16 @@ from sojourn.dispatch import NeverQueue, Policy
 from sojourn.errors import Unreachable
 from sojourn.figures.figure import Figure, Series, Table, View
 from sojourn.figures.heatmap import Heatmap
-from sojourn.fleet import Fleet, Network
+from sojourn.figures.timeline import TITLE
+from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.planning import Plan, Sensitivity, sensitivity
 from sojourn.planning.advice import warnings
 from sojourn.planning.frontier import plan_frontier, traced_fleet
 from sojourn.planning.objectives import NoiseRate
+from sojourn.planning.objectives.base import form_of
 from sojourn.planning.search.exponent import exponent_map
 from sojourn.report.page import Drawing, Report, Section
-from sojourn.report.planned import (
-    before_plan,
-    done_now,
-    in_words,
-    objective_values,
-    plan_sides,
-    plan_verdict,
-)
-from sojourn.simulation.scenario import Scenario
-from sojourn.simulation.simulate import previews
+from sojourn.report.verdict import Verdict
 from sojourn.theory.jackson import Analysis, analyze
 from sojourn.theory.jackson.classes import (
     NEVER,
@@ -51,8 +44,135 @@ LEVELS = 13
 """Numbers of tasks in flight on the map."""
 POWER = "best power of speed"
 """The best routing in which probabilities are a power of speed."""
+_WORDS = {
+    "noise-rate": "noise rate",
+    "throughput": "throughput",
+    "time-to-accuracy": "time to the accuracy",
+    "time-budget": "bound after the time budget",
+    "per-time": "bound per time unit (H)",
+    "per-round": "bound after the rounds (G)",
+    "energy": "energy to the accuracy",
+    "time-and-energy": "weighed time and energy",
+}
 
 Step = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """A plan beside what is done now: the ways to send tasks, of which that is the first."""
+
+    plan: Plan
+    before: Network
+    ways: Mapping[str, Analysis]
+
+    @classmethod
+    def of(cls, plan: Plan, now: FloatArray | None) -> "Compared":
+        """The plan beside the routing ``now``, uniform unless given, with as many tasks."""
+        routing = uniform_routing(plan.fleet) if now is None else now
+        rate = plan.network.server_rate
+        before = Network(plan.fleet, routing, plan.concurrency, server_rate=rate)
+        ways = {UNIFORM if now is None else NOW: analyze(before), PLAN: analyze(plan.network)}
+        never = NeverQueue().analysis(before)
+        return cls(plan, before, ways if never is None else {**ways, NEVER: never})
+
+    @property
+    def first(self) -> str:
+        """The name of what is done now."""
+        return next(iter(self.ways))
+
+    @property
+    def how(self) -> str:
+        """The same in a sentence."""
+        return "what is done now" if self.first == NOW else self.first
+
+    @property
+    def now(self) -> Analysis:
+        """What is done now, in steady state."""
+        return self.ways[self.first]
+
+    @property
+    def words(self) -> str:
+        """What the objective is called in a sentence."""
+        name = self.plan.objective.name
+        return _WORDS.get(name, name)
+
+    @property
+    def values(self) -> tuple[float, float]:
+        """The objective before and under the plan; before, ``nan`` where it is out of reach.
+
+        A noise rate or a throughput is that of the analysis, which knows laws and absences: the page has
+        one number for each network. A bound is what the plan was optimised for, with exponential times.
+        """
+        name = self.plan.objective.name.replace("-", "_")
+        if name in ("noise_rate", "throughput"):
+            return getattr(self.now, name), getattr(self.ways[PLAN], name)
+        try:
+            return self.plan.objective.evaluate(self.before).value, self.plan.value
+        except Unreachable:
+            return math.nan, self.plan.value
+
+    @property
+    def gain(self) -> float:
+        """How many times better the plan is; infinite where the objective was out of reach."""
+        theirs, ours = self.values
+        if math.isnan(theirs):
+            return math.inf
+        return ours / theirs if self.plan.objective.maximize else theirs / ours
+
+    def verdict(self, policy: Policy | None, command: str) -> Verdict:
+        """What is recommended, and why."""
+        run = self.plan.recommended_policy if policy is None else policy
+        if NEVER not in self.ways and not run.routes:
+            run = self.plan.recommended_policy
+        return Verdict(
+            title=_title(self.plan, run),
+            because=_because(self, run),
+            tested="",
+            seeds=0,
+            pick=PLAN if run.routes else NEVER,
+            next_command=command,
+        )
+
+
+def plan_verdict(
+    plan: Plan, *, policy: Policy | None = None, now: FloatArray | None = None, command: str = ""
+) -> Verdict:
+    """What a plan recommends and why, beside the routing ``now``, uniform unless given.
+
+    ``policy`` is what will be run, by default what theory recommends.
+    """
+    return Compared.of(plan, now).verdict(policy, command)
+
+
+def _title(plan: Plan, policy: Policy) -> str:
+    way = "Route as planned" if policy.routes else "Never queue"
+    tasks = f"{plan.concurrency:,} task{'' if plan.concurrency == 1 else 's'} in flight"
+    rate = "" if plan.learning_rate is None else f", learning rate {number(plan.learning_rate)}"
+    return f"{way}, {tasks}{rate}"
+
+
+def _because(compared: Compared, policy: Policy) -> str:
+    plan, how, now = compared.plan, compared.how, compared.now
+    size = form_of(plan.objective).buffer
+    collected = "" if size == 1 else f" The server collects {size} updates for each that it makes."
+    head = f"{how[0].upper()}{how[1:]} "
+    if not policy.routes:
+        never, routed = compared.ways[NEVER], compared.ways[PLAN]
+        theirs, best = (number(side.noise_rate / never.noise_rate, 2) for side in (now, routed))
+        return (
+            f"It makes {number(never.throughput / now.throughput, 2)} times as many updates per time "
+            f"unit as {how}, which has {theirs} times its noise rate; the best routing has {best} "
+            f"times.{collected}"
+        )
+    words, gain = compared.words, compared.gain
+    if math.isinf(gain):
+        return f"{head}does not get there at all.{collected}"
+    if plan.objective.maximize:
+        return f"It has {number(gain, 2)} times the {words} of {how}.{collected}"
+    if abs(gain - 1.0) < 0.01:
+        return f"{head}has the same {words}.{collected}"
+    return f"{head}has {number(gain, 2)} times its {words}.{collected}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,22 +208,20 @@ def plan_report(
     client of each class of ``plan.fleet``; ``command`` is the one to type next. ``step`` is called
     with the name of every part. Cost: a map of 273 networks, a frontier, two descents per class shown, three simulations.
     """
-    before = before_plan(plan, now)
     step("verdict")
-    sides = plan_sides(plan, before, now)
-    verdict = plan_verdict(plan, policy=policy, now=now, command=command)
+    compared = Compared.of(plan, now)
+    verdict = compared.verdict(policy, command)
     step("map")
     found = _traced(plan)
-    sections = [_opening(plan, before, sides, found)]
+    opening = _opening(compared, found)
     if plan.fleet.size <= MOST_DRAWN:
         step("timelines")
-        sections[0] = replace(sections[0], drawings=(_timelines(plan, before, sides),))
-    sections.append(_classes_section(plan, sides))
-    sections.append(_map_section(plan, found, sides))
+        opening = replace(opening, drawings=(_timelines(compared),))
+    sections = [opening, _classes_section(compared), _map_section(compared, found)]
     step("frontier")
     sections.append(_frontier_section(plan, step))
     step("what clients are worth")
-    sections.append(_worth_section(plan, step))
+    sections.append(_worth_section(compared, step))
     return Report(
         verdict.title,
         tuple(sections),
@@ -113,76 +231,65 @@ def plan_report(
     )
 
 
-def _least(network: Network) -> str:
-    """Where a task spends time on its way, one each is not the least noise."""
-    return "" if network.has_delays else ", the least of any policy that lets as many tasks finish"
-
-
-def _numbers(plan: Plan, before: Network, sides: Mapping[str, Analysis]) -> str:
+def _numbers(compared: Compared) -> str:
     """What the title rests on."""
-    how, theirs = done_now(sides)
-    (value, best), words = objective_values(plan, before, sides), in_words(plan.objective)
+    plan, ours = compared.plan, compared.ways[PLAN]
+    value, best = compared.values
     was = "out of reach" if math.isnan(value) else number(value)
-    ours = sides[PLAN]
     rate = "" if plan.learning_rate is None else f" at learning rate {number(plan.learning_rate)}"
     text = (
-        f"With {plan.concurrency:,} tasks in flight{rate} the best routing has a {words} of "
-        f"{number(best)} ({how}: {was}) and makes {number(ours.throughput / theirs.throughput)} "
-        "times as many updates per time unit."
+        f"With {plan.concurrency:,} tasks in flight{rate} the best routing has a {compared.words} of "
+        f"{number(best)} ({compared.how}: {was}) and makes "
+        f"{number(ours.throughput / compared.now.throughput)} times as many updates per time unit."
     )
-    never = sides.get(NEVER)
+    never = compared.ways.get(NEVER)
     if never is not None:
+        # Where a task spends time on its way, one each is not the least noise.
+        links = compared.before.has_delays
+        least = "" if links else ", the least of any policy that lets as many tasks finish"
         text += (
             " Never queueing, where the next task goes to an idle client, has a noise rate of "
-            f"{number(never.noise_rate)}{_least(before)}."
+            f"{number(never.noise_rate)}{least}."
         )
     if not ours.is_exact:
         text += " These are approximations, since service times are not exponential or clients are intermittent."
     return text
 
 
-def _opening(plan: Plan, before: Network, sides: Mapping[str, Analysis], found: Traced) -> Section:
-    how, _ = done_now(sides)
+def _opening(compared: Compared, found: Traced) -> Section:
     return Section(
         anchor="verdict",
         title="The plan",
         kicker="Plan",
-        lead=f"{_numbers(plan, before, sides)} The noise rate says how fast gradient noise enters when "
+        lead=f"{_numbers(compared)} The noise rate says how fast gradient noise enters when "
         "the model moves at a given speed; smaller is better. Clients count equally: an update of a "
         "client that is chosen rarely weighs more.",
-        notes=tuple(warnings(plan)),
-        figures=(_curve(plan, before, how, found),),
-        tables=(_ways_table(plan, before, sides),),
+        notes=tuple(warnings(compared.plan)),
+        figures=(_curve(compared, found),),
+        tables=(_ways_table(compared),),
         opening=True,
     )
 
 
-def _ways_table(plan: Plan, before: Network, sides: Mapping[str, Analysis]) -> Table:
+def _ways_table(compared: Compared) -> Table:
     """The ways to send tasks, the best first: what they cost and what they bring."""
-    objective = dict(zip(list(sides), objective_values(plan, before, sides), strict=False))
-    words = in_words(plan.objective)
-    other = plan.objective.name not in ("noise-rate", "throughput")
+    objective = dict(zip(compared.ways, compared.values, strict=False))
+    columns = {
+        "noise rate": "noise_rate",
+        "updates per time unit": "throughput",
+        "time that a task takes": "mean_staleness_time",
+    }
+    other = compared.plan.objective.name not in ("noise-rate", "throughput")
     rows = [
         (
             name,
             *([number(objective.get(name, math.nan))] if other else []),
-            number(side.noise_rate),
-            number(side.throughput),
-            number(side.mean_staleness_time),
+            *(number(getattr(side, field)) for field in columns.values()),
         )
-        for name, side in reversed(list(sides.items()))
+        for name, side in reversed(list(compared.ways.items()))
     ]
-    return Table(
-        (
-            "policy or routing",
-            *([words] if other else []),
-            "noise rate",
-            "updates per time unit",
-            "time that a task takes",
-        ),
-        tuple(rows),
-        title="What each brings",
-    )
+    headings = ("policy or routing", *([compared.words] if other else []), *columns)
+    return Table(headings, tuple(rows), title="What each brings")
 
 
 def _traced(plan: Plan) -> Traced:
@@ -200,13 +307,13 @@ def _traced(plan: Plan) -> Traced:
     return Traced(tasks, np.where(np.isfinite(values), values, math.nan), never)
 
 
-def _curve(plan: Plan, before: Network, how: str, found: Traced) -> Figure:
+def _curve(compared: Compared, found: Traced) -> Figure:
     """The objective against tasks in flight: what is done now, the best power of speed, never queueing."""
-    words = in_words(plan.objective)
+    plan, words, first = compared.plan, compared.words, compared.first
     uniform = found.values[:, int(np.argmin(abs(EXPONENTS)))]
-    first = UNIFORM
-    if how != UNIFORM:
-        first, uniform = NOW, np.array([_with_tasks(plan, before, int(m)) for m in found.tasks])
+    if first == NOW:
+        tasks = found.tasks.astype(int).tolist()
+        uniform = np.array([_with_tasks(plan, compared.before, m) for m in tasks])
     curves = {first: uniform, POWER: found.best(plan.objective.maximize)}
     if found.never is not None:
         curves[NEVER] = found.never
@@ -247,54 +354,49 @@ def _with_tasks(plan: Plan, before: Network, tasks: int) -> float:
         return math.nan
 
 
-def _classes_section(plan: Plan, sides: Mapping[str, Analysis]) -> Section:
-    classes = shown_classes(plan.fleet)
+def _classes_section(compared: Compared) -> Section:
+    fleet, classes = compared.plan.fleet, shown_classes(compared.plan.fleet)
     return Section(
         anchor="classes-section",
         title="What each class gets",
         kicker="By class",
-        figures=(class_figure(plan.fleet, classes, sides),),
-        tables=(_class_table(plan.fleet, classes, sides),),
+        figures=(class_figure(fleet, classes, compared.ways),),
+        tables=(_class_table(fleet, classes, compared.ways),),
         folded=True,
     )
 
 
-def _timelines(plan: Plan, before: Network, sides: Mapping[str, Analysis]) -> Drawing:
-    first = next(iter(sides))
-    ways = {PLAN: (plan.network, Scenario()), first: (before, Scenario())}
-    if NEVER in sides:
+def _timelines(compared: Compared) -> Drawing:
+    from sojourn.simulation.scenario import Scenario
+    from sojourn.simulation.simulate import previews
+
+    plan, before = compared.plan, compared.before
+    ways = {PLAN: (plan.network, Scenario()), compared.first: (before, Scenario())}
+    if NEVER in compared.ways:
         m = min(plan.concurrency, plan.fleet.size)
         network = Network(plan.fleet, before.routing, m, server_rate=before.server_rate)
         ways = {NEVER: (network, Scenario(policy=NeverQueue())), **ways}
-    title = "Who computes what when, from a fresh start"
+    title = f"{TITLE}, from a fresh start"
     return Drawing.of_timelines("timeline", title, previews(ways), OPENING_ROWS)
 
 
-def _class_table(fleet: Fleet, classes: list[int], sides: Mapping[str, Analysis]) -> Table:
-    by_side = {name: by_class(analysis) for name, analysis in sides.items()}
-    rows = [
-        (
-            f"{fleet.label(k)}, {name}",
-            f"{fleet.counts[k]:,}",
-            f"{side.share[k]:.1%}",
-            f"{side.busy[k]:.1%}",
-            number(side.wait[k]),
-            number(side.weight[k]),
-            number(side.staleness[k]),
-        )
-        for k in classes
-        for name, side in by_side.items()
-    ]
+def _class_table(fleet: Fleet, classes: list[int], ways: Mapping[str, Analysis]) -> Table:
+    columns = {
+        "share of tasks": ("share", "{:.1%}"),
+        "busy": ("busy", "{:.1%}"),
+        "wait, time units": ("wait", ""),
+        "weight of an update": ("weight", ""),
+        "staleness, updates": ("staleness", ""),
+    }
+    by_way = {name: by_class(analysis) for name, analysis in ways.items()}
+    rows = []
+    for k in classes:
+        for name, found in by_way.items():
+            values = [(getattr(found, field)[k], form) for field, form in columns.values()]
+            cells = [form.format(value) if form else number(value) for value, form in values]
+            rows.append((f"{fleet.label(k)}, {name}", f"{fleet.counts[k]:,}", *cells))
     return Table(
-        (
-            "class",
-            "clients",
-            "share of tasks",
-            "busy",
-            "wait, time units",
-            "weight of an update",
-            "staleness, updates",
-        ),
+        ("class", "clients", *columns),
         tuple(rows),
         title="Class by class",
         note="Wait: time from when a task is sent until the client begins it. Weight: what an update "
@@ -302,9 +404,9 @@ def _class_table(fleet: Fleet, classes: list[int], sides: Mapping[str, Analysis]
     )
 
 
-def _map_section(plan: Plan, found: Traced, sides: Mapping[str, Analysis]) -> Section:
-    drawn, best = _map(plan, found, next(iter(sides)))
-    words = in_words(plan.objective)
+def _map_section(compared: Compared, found: Traced) -> Section:
+    drawn, best = _map(compared.plan, found, compared.first)
+    words = compared.words
     alt = (
         f"The best {words} on the map has the routing proportional to speed to the power "
         f"{best[0]:.2g} with {best[1]:.0f} tasks in flight."
@@ -381,10 +483,10 @@ def _frontier_section(plan: Plan, step: Step) -> Section:
     )
 
 
-def _worth_section(plan: Plan, step: Step) -> Section:
-    fleet, classes = plan.fleet, shown_classes(plan.fleet)
+def _worth_section(compared: Compared, step: Step) -> Section:
+    plan, fleet, words = compared.plan, compared.plan.fleet, compared.words
+    classes = shown_classes(fleet)
     sensitivities = sensitivity(plan, classes=classes, progress=step)
-    words = in_words(plan.objective)
     names = tuple(fleet.label(k) for k in classes)
     changes = {
         "one client fewer": [_change(row, row.without_one) for row in sensitivities],

@@ -9,15 +9,15 @@ import numpy as np
 
 from sojourn._support.estimate import Estimate
 from sojourn._support.numbers import UNKNOWN, number
+from sojourn.dispatch import Routed
 from sojourn.errors import InvalidFile, SojournError
 from sojourn.figures.figure import Figure, Series, Table, View
 from sojourn.figures.palette import inks
-from sojourn.figures.timeline import OPENING_ROWS, Timeline
-from sojourn.fleet import Fleet, Network
+from sojourn.figures.timeline import OPENING_ROWS, TITLE, Timeline
+from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.fleet.named import read_fleet
 from sojourn.report.curves import learning_figure, measures_of
-from sojourn.report.deployed import deployment_sections
-from sojourn.report.deployment import deployment_of, verdict_on
+from sojourn.report.deployment import deployment_of, deployment_sections, verdict_on
 from sojourn.report.outcomes import (
     by_strategy,
     final,
@@ -27,14 +27,13 @@ from sojourn.report.outcomes import (
     time_text,
     times_to,
 )
-from sojourn.report.page import Drawing, Report, Section, dot_cells
+from sojourn.report.page import Drawing, Report, Section
 from sojourn.report.privacy import privacy_section
-from sojourn.report.timelines import TITLE, beside_uniform, of_every_strategy
 from sojourn.report.tuned import conditions_section, factors_section, halving_section
-from sojourn.report.verdict import Verdict, run_verdict
+from sojourn.report.verdict import REFERENCES, Verdict, run_verdict
 from sojourn.runs.folder import Run, RunFolder
 from sojourn.runs.history import History
-from sojourn.simulation.simulate import simulate
+from sojourn.simulation.simulate import previews, simulate
 from sojourn.strategy import Strategy
 from sojourn.theory.jackson import Analysis, analyze
 from sojourn.theory.jackson.occupancy import link_times
@@ -153,6 +152,8 @@ def opening_section(
 
 def results_table(run: Run, verdict: Verdict) -> Table:
     """The strategies by group: primary measure, one loss, times to targets, each on a common scale."""
+    from sojourn.report.html import dot_cells
+
     runs = by_strategy(run.histories)
     measure = run.histories[0].measure
     names = [name for group in verdict.groups.values() for name in group]
@@ -222,6 +223,41 @@ def timeline_section(index: int, name: str, drawn: Mapping[str, Timeline]) -> Se
         ),
         folded=True,
     )
+
+
+def beside_uniform(pick: Strategy, fleet: Fleet) -> dict[str, Timeline]:
+    """A strategy and uniform routing with as many tasks, simulated over one time axis."""
+    m = pick.network.concurrency
+    rate = pick.network.server_rate
+    uniform = Network(fleet, uniform_routing(fleet), m, server_rate=rate)
+    ways = {
+        pick.name: (pick.network, pick.scenario),
+        REFERENCES[1]: (uniform, replace(pick.scenario, policy=Routed(), start="spread")),
+    }
+    if pick.name in REFERENCES:
+        del ways[REFERENCES[1]]
+    return previews(ways, classes=_classes(fleet))
+
+
+def of_every_strategy(
+    strategies: Mapping[str, Strategy], fleet: Fleet, seed: int = 0
+) -> dict[str, Timeline]:
+    """The beginning of every strategy's schedule, over one time for all.
+
+    As long as the fastest strategy needs for some tasks of every client. Strategies that send tasks
+    alike, and differ only in what the server does with them, share one.
+    """
+    alike: dict[str, list[str]] = {}
+    for name, s in strategies.items():
+        routed = s.network.to_table() if s.scenario.policy.routes else s.network.concurrency
+        alike.setdefault(repr((routed, s.scenario.to_table())), []).append(name)
+    first = {"; ".join(names): strategies[names[0]] for names in alike.values()}
+    runs = {names: (s.network, s.scenario) for names, s in first.items()}
+    return previews(runs, classes=_classes(fleet), seed=seed)
+
+
+def _classes(fleet: Fleet) -> list[tuple[str, int]]:
+    return [(fleet.label(k), int(fleet.counts[k])) for k in range(fleet.classes)]
 
 
 def strategies_of(run: Run) -> tuple[dict[str, Strategy], str | None]:
