@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from reproduction.command import STYLES
 from reproduction.verdict import Compared, Finding, Outcome, Statement
-from sojourn.cli.reproduce import STYLES
 from sojourn.errors import InvalidFile
 from sojourn.figures.figure import Figure, Series, Table, View
 

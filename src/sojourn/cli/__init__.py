@@ -115,19 +115,7 @@ PANELS = {
     "Run on real clients": ("deploy", "client"),
 }
 """Commands by what they are for, in the order of the help."""
-MODULES = (
-    "analyze",
-    "compare",
-    "deploy",
-    "fleet",
-    "live",
-    "plan",
-    "report",
-    "reproduce",
-    "simulate",
-    "train",
-    "tune",
-)
+MODULES = ("analyze", "deploy", "fleet", "look", "plan", "reproduce", "simulate", "train", "tune")
 for _module in MODULES:  # the commands in them register themselves on `app`
     importlib.import_module(f"sojourn.cli.{_module}")
 

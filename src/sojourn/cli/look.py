@@ -1,6 +1,7 @@
-"""``sojourn compare``: strategies seed by seed, with tests, for a terminal, a spreadsheet, a paper."""
+"""``sojourn report``, ``figure``, ``compare``, ``watch`` and ``explore``: what a person looks at."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,10 +10,12 @@ import typer
 from rich.markup import escape
 
 from sojourn._support.estimate import Estimate
-from sojourn._support.files import replacing
+from sojourn._support.files import exists, file_name, replacing
+from sojourn._support.memory import check_jobs
 from sojourn.cli import app
-from sojourn.cli.options import read_run
+from sojourn.cli.options import FleetArgument, OpenOption, PortOption, read_run
 from sojourn.cli.output import (
+    page_line,
     plain_table,
     print_table,
     printed,
@@ -21,16 +24,121 @@ from sojourn.cli.output import (
     screen,
     wrapped,
 )
-from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.cli.reproduce import holds_claims, reproduction
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.fleet.named import read_fleet
 
 if TYPE_CHECKING:
     from sojourn.report.comparison import Comparison, Paired, TimeTo
     from sojourn.runs.folder import Run
     from sojourn.runs.history import History
 
-
+FORMATS = ("pdf", "png", "svg")
+AXES = ("time", "rounds")
 LONG_NAME = 16
 """Letters of a strategy's name beyond which no heading has room for it."""
+
+
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Folders of train, tune, reproduce, demo or deploy."),
+    ],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    title: Annotated[
+        str | None, typer.Option(help="Its title.", show_default="what was found")
+    ] = None,
+    stills: Annotated[
+        bool, typer.Option(help="Write every figure as PNG and SVG beside the page.")
+    ] = True,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes that draw the PNG and SVG files.")
+    ] = 2,
+) -> None:
+    """Write one self-contained HTML page about runs: figures, fleet, plans, provenance.
+
+    Example: sojourn report runs/mine --out mine.html
+    """
+    say_first(f"reading {', '.join(map(str, folders))}")
+    for folder in folders:  # before all that a page needs is imported
+        if not exists(folder):
+            raise InvalidFile(f"{folder}: there is no such folder")
+    from sojourn.report.runs import report_of
+
+    check_jobs(jobs)
+    of_claims = any(holds_claims(folder) for folder in folders)
+    make = reproduction("pages").reproduction_report if of_claims else report_of
+    made = make(folders, title=title)
+    page = made.write(out, stills=stills, jobs=jobs, say=typer.echo)
+    if stills:
+        typer.echo(f"figures: {page.with_name(f'{page.stem}-figures')}")
+    typer.echo(page_line(page))
+    runs = [run for folder in folders for run in _runs(folder)]
+    if runs:
+        say_next("compare", runs[0], note="paired tests in numbers")
+    else:
+        say_next(
+            "explore", "three-clusters", note="move the clients of the paper's claims yourself"
+        )
+
+
+def _runs(folder: Path) -> list[Path]:
+    """What can be compared: the folder of a run, or those in it."""
+    from sojourn.runs.folder import RunFolder
+
+    candidates = (folder, *folder.glob("*"))
+    return sorted(path for path in candidates if RunFolder(path).history_path.is_file())
+
+
+@app.command()
+def figure(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of train or deploy.")],
+    what: Annotated[
+        str | None,
+        typer.Option(help="accuracy, loss or a metric.", show_default="what runs are judged by"),
+    ] = None,
+    axis: Annotated[str, typer.Option(help="time or rounds.")] = "time",
+    size: Annotated[str, typer.Option(help="Width x height in inches.")] = "3.3x2.2",
+    form: Annotated[str, typer.Option("--format", help="pdf, png or svg.")] = "pdf",
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write.", show_default="DIR-WHAT.FORMAT")
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Above the figure.", show_default="none")
+    ] = None,
+) -> None:
+    """Draw how learning went: means over seeds, bands of one standard error.
+
+    Example: sojourn figure runs/mine --what accuracy --size 3.3x2.2 --format pdf
+    """
+    say_first(f"reading {folder}")
+    from sojourn.figures.figure import Figure
+    from sojourn.report.curves import learning_view, measures_of
+
+    inches = _inches(size)
+    for name, value, offered in (("format", form, FORMATS), ("axis", axis, AXES)):
+        if value not in offered:
+            raise UnknownName(name, value, offered)
+    run = read_run(folder)
+    measures = {measure.name: measure for measure in measures_of(run.histories)}
+    chosen = what or run.histories[0].measure.name
+    if chosen not in measures:
+        raise UnknownName("quantity", chosen, measures)
+    view = learning_view(run.histories, measures[chosen], axis=axis)
+    target = out or Path(f"{run.name}-{file_name(chosen)}.{form}")
+    drawn = Figure(run.name, title or "", f"{chosen} of {run.name}", (view,))
+    typer.echo(f"written to {drawn.save(target, size=inches)}")
+    say_next("compare", folder, "--latex", "table.tex")
+
+
+def _inches(text: str) -> tuple[float, float]:
+    match = re.fullmatch(r"\s*(\d+\.?\d*)\s*[x×,]\s*(\d+\.?\d*)\s*", text)
+    if match is None or not (0.5 <= float(match[1]) <= 50 and 0.5 <= float(match[2]) <= 50):
+        raise InvalidInput(
+            f"--size must be WIDTHxHEIGHT in inches, such as 3.3x2.2; it is '{text}'"
+        )
+    return float(match[1]), float(match[2])
 
 
 @app.command()
@@ -239,3 +347,51 @@ def _time(time: "TimeTo") -> str:
         return f"> {printed(time.horizon)}"
     middle = printed(time.median) if math.isfinite(time.median) else f"> {printed(time.horizon)}"
     return middle if time.reached == time.runs else f"{middle} ({time.reached} of {time.runs})"
+
+
+@app.command()
+def explore(
+    fleet: FleetArgument = "three-clusters",
+    open_browser: OpenOption = True,
+    port: PortOption = 0,
+) -> None:
+    """Change speeds, tasks in flight, policy and weights on a local page, and see the consequences.
+
+    Example: sojourn explore three-clusters
+    """
+    say_first(f"reading {fleet}")
+    from sojourn.live.explorer import Explorer
+    from sojourn.live.server import serve
+
+    explorer = Explorer(read_fleet(fleet), fleet)
+    explorer.prepare()
+    say_next(
+        "plan", fleet, "--page", "plan.html", note="Ctrl-C ends this, and the pilots that it runs"
+    )
+    try:
+        serve(explorer.serve_on(port), open_browser=open_browser, say=typer.echo)
+    finally:
+        explorer.close()
+
+
+@app.command()
+def watch(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of train, tune or deploy.")
+    ],
+    open_browser: OpenOption = True,
+    port: PortOption = 0,
+) -> None:
+    """Follow a run on a local page: timeline, learning curves, clients, time left, verdict.
+
+    The folder is only read; closing the page changes nothing.
+
+    Example: sojourn watch results
+    """
+    say_first(f"reading {folder}")
+    from sojourn.live.server import serve
+    from sojourn.live.watcher import Watcher
+
+    watcher = Watcher(folder)
+    say_next("report", folder, note="when it is over; Ctrl-C ends the watching, not the run")
+    serve(watcher.serve_on(port), open_browser=open_browser, say=typer.echo)
