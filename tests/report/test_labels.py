@@ -9,7 +9,7 @@ from matplotlib.text import Annotation, Text
 
 from sojourn.figures import matplotlib_figure
 from sojourn.figures.figure import Figure, Series, View
-from sojourn.figures.plotly_figure import plotly_views
+from sojourn.report.html import plotly_views
 
 MARKS = {
     7: {

@@ -1,1 +1,1 @@
-"""Figures as values, and what draws them: matplotlib, Plotly, SVG and notebook tables."""
+"""Figures as values, and what draws them: matplotlib, SVG and notebook tables; pages draw with Plotly."""

@@ -10,46 +10,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 from sojourn._support.checks import check_number
 from sojourn.errors import InvalidInput, MissingExtra, SojournError
 from sojourn.figures.palette import inks
 from sojourn.figures.timeline import OPENING_ROWS, timelines_svg
 from sojourn.fleet import Fleet
-from sojourn.live.numbers import advice, class_rows, command, landscape, summary, timeline
 from sojourn.live.server import Answer, LocalServer, page
-from sojourn.live.settings import PARTITIONS, Settings, movable
+from sojourn.live.settings import (
+    PARTITIONS,
+    Settings,
+    advice,
+    class_rows,
+    command,
+    landscape,
+    movable,
+    summary,
+    timeline,
+)
 from sojourn.theory.constants import DEFAULT_CONSTANTS
 
 MOST_COMPARED = 12
 WIDEST = 1200.0
+TOLD = {"curvature", "done", "rounds", "end", "error"}
+"""What a pilot says of itself beside the rows of its history."""
 PARTS = ("numbers", "map", "timeline")
 """Parts of a view, the fastest first."""
 MOST_AT_ONCE = 2
 MOST_KEPT = 12
-GRADIENTS = 2000.0
-"""About how many a pilot computes if nobody ever waits."""
-
-
-def usual_horizon(fleet: Fleet) -> float:
-    """Time units of a pilot: the same for all settings of a fleet, to one digit.
-
-    >>> usual_horizon(Fleet([0.01, 0.1, 1.0], counts=[10, 10, 10]))
-    200.0
-    """
-    return float(f"{GRADIENTS / fleet.total_rate:.1g}")
-
-
-class _Message(TypedDict, total=False):
-    """A line that a pilot writes: a row of its history, or the curvature, or how far it is."""
-
-    row: dict[str, float]
-    curvature: float
-    done: int
-    rounds: int
-    end: str
-    error: str
 
 
 @dataclass(eq=False)
@@ -76,15 +65,12 @@ class Try:
         self.process.wait()
         self.end = self.end or "stopped"
 
-    def _take(self, message: "_Message") -> None:
+    def _take(self, message: dict[str, Any]) -> None:
+        """A row of the history; else the curvature, how far it is, or how it ended."""
         if "row" in message:
             self.rows.append(message["row"])
-        elif "curvature" in message:
-            self.curvature = message["curvature"]
-        elif "end" in message:
-            self.end, self.error = message["end"], message.get("error")
-        else:
-            self.done, self.rounds = message["done"], message["rounds"]
+        for key in TOLD & message.keys():
+            setattr(self, key, message[key])
 
     def stop(self) -> None:
         """End the process and wait until it is gone."""
@@ -99,15 +85,11 @@ class Try:
         """What the page draws."""
         last = self.rows[-1] if self.rows else None
         return {
-            "number": self.number,
+            **{key: getattr(self, key) for key in ("number", "done", "rounds", "end", "error")},
             "words": self.settings.in_words(),
             "partition": self.settings.partition,
             "horizon": self.settings.horizon,
             "rows": list(self.rows),
-            "done": self.done,
-            "rounds": self.rounds,
-            "end": self.end,
-            "error": self.error,
             "accuracy": None if last is None else last["test_accuracy"],
             "loss": None if last is None else last["test_loss"],
         }
@@ -269,9 +251,7 @@ class Explorer:
                 "summary": summary(settings, self.tries.curvature),
                 "classes": class_rows(settings),
                 "command": command(settings, self.source, self.original),
-                "horizon": usual_horizon(settings.fleet)
-                if settings.horizon is None
-                else settings.horizon,
+                "horizon": settings.pilot_time,
             }
         if "map" in parts:
             answer |= self._slow("map", page, lambda: {"map": landscape(settings)})
@@ -329,8 +309,7 @@ class Explorer:
     def begin(self, asked: Mapping[str, object]) -> dict[str, object]:
         """Start a pilot with settings."""
         settings = Settings.from_table(asked, self.base)
-        if settings.horizon is None:
-            settings = replace(settings, horizon=usual_horizon(settings.fleet))
+        settings = replace(settings, horizon=settings.pilot_time)
         return self.tries.start(settings).to_table()
 
     def stop(self, asked: Mapping[str, object]) -> dict[str, object]:
