@@ -104,11 +104,16 @@ def test_the_advice_is_the_plan(ask: Ask, goal: str) -> None:
     found = answered(ask, "advice", goal=goal)
     wanted = sj.NoiseRate() if goal == "noise-rate" else sj.TimeToAccuracy(DEFAULT_CONSTANTS, 0.5)
     expected = sj.plan(FLEET, wanted)
-    assert found["plan"]["value"] == expected.value
-    assert found["plan"]["concurrency"] == expected.concurrency
-    assert found["plan"]["learning_rate"] == expected.learning_rate
-    routing = [row["routing"] for row in found["plan"]["classes"]]
-    assert routing == expected.network.routing.tolist()
+    routed = {"goal": goal, "dispatch": "planned", "concurrency": expected.concurrency}
+    view = answered(ask, "view", parts=["numbers"], **routed)
+    shares = FLEET.counts * expected.network.routing
+    assert [row["share"] for row in view["classes"]] == pytest.approx(shares, rel=1e-12)
+    if goal == "time-to-accuracy":
+        assert (found["use"]["dispatch"], found["use"]["concurrency"]) == (
+            "planned",
+            expected.concurrency,
+        )
+        assert view["summary"]["time_to_target"] == expected.value
     assert not found["is_best"]
     used = answered(ask, "advice", **{"goal": goal, **found["use"]})
     assert used["is_best"], "nothing is left to recommend once it is used"

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from sojourn._support.progress import shown
-from sojourn.cli import app
+from sojourn.cli import WORDS, app
 from sojourn.cli.options import JsonOption
 from sojourn.cli.output import plain_table, print_table, printed, say_first, say_next, screen
 from sojourn.errors import InvalidInput, UnknownName
@@ -213,20 +214,8 @@ def estimate(
         console.print(f"written: {escape(str(out))}")
         say_next("plan", out)
     else:
-        options = {
-            **{"--from-run": from_run, "--presence": presence, "--now": now, "--columns": columns},
-            **{"--class-column": class_column, "--classes": classes, "--only": only},
-            **{"--time-format": time_format, "--bad-rows": bad_rows},
-            **{"--time-zone": None if time_zone == "UTC" else time_zone},
-            **{"--max-bad": None if max_bad == "5%" else max_bad},
-        }
-        typed = [
-            text for name, one in options.items() if one is not None for text in (name, str(one))
-        ]
-        typed += ["--by-device"] * by_device
-        note = "then sojourn plan fleet.csv"
-        source = [] if log is None else [log]
-        say_next("fleet", "estimate", *source, *typed, "--out", "fleet.csv", note=note)
+        typed = click.get_current_context().meta[WORDS]
+        say_next(*typed, "--out", "fleet.csv", note="then sojourn plan fleet.csv")
 
 
 def _share(text: str) -> float:
@@ -412,14 +401,7 @@ def read(
             f"{len(hours.devices)} devices, there {share.mean():.1%} of the time on average, in hours "
             f"that repeat after {printed(hours.period)} seconds"
         )
-        following: tuple[str, ...] = (
-            "simulate",
-            "fleet.csv",
-            "--concurrency",
-            "30",
-            "--hours",
-            str(out),
-        )
+        following = [*["simulate", "fleet.csv", "--concurrency", "30", "--hours"], str(out)]
     else:
         if kind == "appfl":
             seconds = _needed(step_seconds, "--step-seconds", kind)
@@ -432,7 +414,7 @@ def read(
             fleet, checksum = read_capacity(file, samples=number, kilobits=kilobits)
         fleet.to_csv(out)
         description = f"{fleet}, tasks per second"
-        following = ("plan", str(out))
+        following = ["plan", str(out)]
     console.print(f"{escape(str(file))} (SHA-256 {checksum}): {description}", soft_wrap=True)
     console.print(f"written: {escape(str(out))}")
     say_next(*following)

@@ -65,6 +65,7 @@ def report(
         if not exists(folder):
             raise InvalidFile(f"{folder}: there is no such folder")
     from sojourn.report.runs import report_of
+    from sojourn.runs.folder import RunFolder
 
     check_jobs(jobs)
     of_claims = any(holds_claims(folder) for folder in folders)
@@ -74,21 +75,14 @@ def report(
     if stills:
         typer.echo(f"figures: {page.with_name(f'{page.stem}-figures')}")
     typer.echo(page_line(page))
-    runs = [run for folder in folders for run in _runs(folder)]
+    inside = [path for folder in folders for path in (folder, *sorted(folder.glob("*")))]
+    runs = [path for path in inside if RunFolder(path).has_histories]
     if runs:
         say_next("compare", runs[0], note="paired tests in numbers")
     else:
         say_next(
             "explore", "three-clusters", note="move the clients of the paper's claims yourself"
         )
-
-
-def _runs(folder: Path) -> list[Path]:
-    """What can be compared: the folder of a run, or those in it."""
-    from sojourn.runs.folder import RunFolder
-
-    candidates = (folder, *folder.glob("*"))
-    return sorted(path for path in candidates if RunFolder(path).history_path.is_file())
 
 
 @app.command()

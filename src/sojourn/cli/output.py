@@ -270,8 +270,11 @@ def show_classes(
         counts = np.array([row["count"] for row in rows], dtype=np.float64)
         table = plain_table(["clients"], list(shown))
         by_column = {
-            column: weighted_quantiles(
-                [float(row[column]) for row in rows], counts, list(QUANTILES.values())
+            column: np.quantile(
+                [float(row[column]) for row in rows],
+                list(QUANTILES.values()),
+                weights=counts,
+                method="inverted_cdf",
             )
             for column in shown.values()
         }
@@ -288,20 +291,6 @@ def show_classes(
     print_table(console, table, drop)
     if cut:
         console.print(f"... and {len(rows) - FEW_ROWS} more classes: {in_full}")
-
-
-def weighted_quantiles(
-    values: ArrayLike, counts: ArrayLike, levels: Sequence[float]
-) -> list[float]:
-    """The values at which the given fractions of the clients are reached.
-
-    >>> weighted_quantiles([3.0, 1.0], [1, 9], [0.0, 0.5, 0.9, 1.0])
-    [1.0, 1.0, 1.0, 3.0]
-    """
-    order = np.argsort(np.asarray(values), kind="stable")
-    reached = np.cumsum(np.asarray(counts)[order])
-    places = np.searchsorted(reached, np.array(levels) * reached[-1] * (1.0 - 1e-12))
-    return [float(np.asarray(values)[order][place]) for place in places]
 
 
 def write_clients(

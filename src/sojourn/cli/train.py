@@ -97,8 +97,6 @@ def train(
     """
     check_experiment_file(experiment)
     say_first(f"reading {experiment}")
-    import dataclasses
-
     from sojourn.report.verdict import run_verdict
     from sojourn.runs.folder import RunFolder
     from sojourn.training.experiment.engines import LocalEngine, make_engine, tracked
@@ -107,7 +105,7 @@ def train(
 
     definition = Experiment.read(experiment)
     if data_dir is not None:
-        definition = dataclasses.replace(definition, data_dir=str(data_dir.resolve()))
+        definition = replace(definition, data_dir=str(data_dir.resolve()))
     if partition_figure is not None:
         _draw_partition(definition, partition_figure)
         return

@@ -147,7 +147,7 @@ class Figure:
     ) -> Path:
         """Draw a view into ``path`` (png, svg or pdf), ``size`` inches large."""
         target = Path(path)
-        _drawing().save_view(self, self.view(metric, axis), target, size=size)
+        _drawing().save_view(self, self.view(metric, axis), [target], size=size)
         return target
 
     def _repr_svg_(self) -> str:

@@ -74,29 +74,33 @@ def save_all(figures: Iterable[Figure], folder: Path, *, jobs: int = 1) -> list[
 
     With ``jobs`` above 1 and many views, as many processes draw.
     """
-    views = [
-        # Metrics are named by whoever made the run.
-        (figure, view, folder / file_name("-".join((figure.name, view.metric, view.axis))))
-        for figure in figures
-        for view in figure.views
-    ]
+    views = []
+    for figure in figures:
+        for view in figure.views:
+            # Metrics are named by whoever made the run.
+            name = file_name("-".join((figure.name, view.metric, view.axis)))
+            views.append((figure, view, [folder / f"{name}.{suffix}" for suffix in SUFFIXES]))
     if jobs == 1 or len(views) < MANY:
-        return [path for one in views for path in _save_both(one)]
+        return [path for one in views for path in save_view(*one)]
     with ProcessPoolExecutor(min(jobs, len(views)), mp_context=get_context("spawn")) as pool:
-        return [path for paths in pool.map(_save_both, views, chunksize=4) for path in paths]
+        drawn = pool.map(save_view, *zip(*views, strict=True), chunksize=4)
+        return [path for paths in drawn for path in paths]
 
 
 def save_view(
-    figure: Figure, view: View, target: Path, *, size: tuple[float, float] = _SIZE
-) -> Path:
-    """Write one view of a figure, ``size`` inches large.
+    figure: Figure, view: View, targets: Sequence[Path], *, size: tuple[float, float] = _SIZE
+) -> Sequence[Path]:
+    """Draw one view of a figure, ``size`` inches large, and write it into each of ``targets``.
 
-    The suffix of ``target`` (png, svg, pdf) chooses the format. Text is as large as in a paper where
-    the figure is as narrow as a column.
+    Their suffixes (png, svg, pdf) choose the formats. Text is as large as in a paper where the figure
+    is as narrow as a column.
     """
     style = {**_STYLE, "font.size": _STYLE["font.size"] if size[0] > NARROW else SMALL}
     with _styled(style):
-        return _save(_draw(figure, view, size), figure, target)
+        canvas = _draw(figure, view, size)
+        for target in targets:
+            _save(canvas, figure, target)
+    return targets
 
 
 def svg_of(figure: Figure, view: View) -> str:
@@ -165,17 +169,7 @@ def _find_layout(canvas: Canvas) -> None:
         engine.execute(canvas)
 
 
-def _save_both(item: tuple[Figure, View, Path]) -> list[Path]:
-    """Draw a view once, and write it in both formats."""
-    figure, view, stem = item
-    with _styled(_STYLE):
-        canvas = _draw(figure, view)
-        return [
-            _save(canvas, figure, stem.with_name(f"{stem.name}.{suffix}")) for suffix in SUFFIXES
-        ]
-
-
-def _save(canvas: Canvas, figure: Figure, target: Path) -> Path:
+def _save(canvas: Canvas, figure: Figure, target: Path) -> None:
     """Write a figure whose layout is found. ``savefig`` would draw it twice, to find its layout first."""
     suffix = target.suffix.lstrip(".") or "png"
     described = {"metadata": _metadata(figure, suffix)}
@@ -189,7 +183,6 @@ def _save(canvas: Canvas, figure: Figure, target: Path) -> Path:
             svg.print_svg(str(temporary), **described)
         else:
             canvas.savefig(temporary, format=suffix, dpi=_DPI, **described)
-    return target
 
 
 def _metadata(figure: Figure, suffix: str) -> Any:

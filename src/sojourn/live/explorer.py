@@ -29,7 +29,6 @@ from sojourn.live.settings import (
     summary,
     timeline,
 )
-from sojourn.theory.constants import DEFAULT_CONSTANTS
 
 MOST_COMPARED = 12
 WIDEST = 1200.0
@@ -229,7 +228,6 @@ class Explorer:
             "names": [fleet.label(k) for k in range(fleet.classes)],
             "settings": Settings(fleet, fleet.size).to_table(),
             "partitions": list(PARTITIONS),
-            "constants": vars(DEFAULT_CONSTANTS),
             "inks": [vars(ink) for ink in colours.values()],
         }
 

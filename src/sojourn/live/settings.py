@@ -429,32 +429,10 @@ def advice(settings: Settings, curvature: float | None = None) -> dict[str, obje
     title, text, better, is_best = (
         _least_noise(settings) if isinstance(settings.objective, NoiseRate) else _soonest(settings)
     )
-    best = planned(settings.fleet, settings.objective, None)
-    fleet, p = best.network.fleet, best.network.routing
     use: dict[str, object] = {"dispatch": better.dispatch, "concurrency": better.concurrency}
     stable = better.stable_step / (curvature or DEFAULT_CONSTANTS.smoothness)
     use["learning_rate"] = float(f"{min(settings.learning_rate, SAFE * stable):.2g}")
-    return {
-        "title": title,
-        "text": text,
-        "is_best": is_best,
-        "use": use,
-        "summary": summary(better, curvature),
-        "plan": {
-            "objective": best.objective.name,
-            "value": best.value,
-            "concurrency": best.concurrency,
-            "learning_rate": best.learning_rate,
-            "classes": [
-                {
-                    "name": fleet.label(k),
-                    "routing": float(p[k]),
-                    "share": float(p[k] * fleet.counts[k]),
-                }
-                for k in range(fleet.classes)
-            ],
-        },
-    }
+    return {"title": title, "text": text, "is_best": is_best, "use": use}
 
 
 def _least_noise(settings: Settings) -> tuple[str, str, Settings, bool]:

@@ -29,6 +29,7 @@ from sojourn.report.page import Drawing, Section
 from sojourn.report.verdict import Verdict, run_verdict
 from sojourn.runs.folder import Run, RunFolder
 from sojourn.runs.history import History
+from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
 from sojourn.strategy import Strategy
 from sojourn.types import FloatArray
@@ -78,10 +79,16 @@ WINDOWS = 40
 
 @dataclass(frozen=True)
 class Prediction:
-    """The plan at the measured speeds, simulated as long as the run: updates a second, staleness."""
+    """What was run, simulated as long as the run: updates per time unit, staleness."""
 
     throughput: Estimate
     staleness: Estimate
+
+    @classmethod
+    def of(cls, rates: Sequence[float], schedules: Sequence[Schedule]) -> "Prediction":
+        """From the updates per time unit of simulations, and the mean delays in their schedules."""
+        delays = [float(schedule.relative_delay.mean()) for schedule in schedules]
+        return cls(Estimate.from_samples(rates), Estimate.from_samples(delays))
 
 
 @dataclass(frozen=True)
@@ -164,10 +171,7 @@ def predict(
     ]
     spans = [float(schedule.time[-1] - schedule.time[0]) for schedule in schedules]
     rates = [(rounds - 1) / span for span in spans if span > 0]
-    if not rates:
-        return None
-    delays = [float(schedule.relative_delay.mean()) for schedule in schedules]
-    return Prediction(Estimate.from_samples(rates), Estimate.from_samples(delays))
+    return Prediction.of(rates, schedules) if rates else None
 
 
 def verdict_on(run: Run) -> Verdict:
@@ -287,7 +291,6 @@ def deployment_sections(run: Run, index: int, found: Deployment) -> list[Section
     opening = Section(
         anchor=f"run-{index}",
         title=run.name,
-        kicker="Deployment",
         lead=f"Real time, from {found.at(0.0)} to {found.at(float(found.measured.time[-1]))} (UTC)."
         if found.sessions and found.measured.rows
         else "Real time.",
@@ -296,21 +299,12 @@ def deployment_sections(run: Run, index: int, found: Deployment) -> list[Section
         tables=(table, clients_table(found)),
         opening=True,
     )
-    folded = [tasks_section(index, run.name, found), events_section(index, run.name, found)]
+    sections = [opening]
     if len(found.tasks) > 2 and found.seconds > 0:
-        folded.insert(0, pace_section(index, run.name, found))
-    return [opening, *folded]
-
-
-def pace_section(index: int, name: str, found: Deployment) -> Section:
-    """How fast and how stale it was as the run went on."""
-    return Section(
-        anchor=f"pace-section-{index}",
-        title="Throughput and staleness over time",
-        kicker=name,
-        figures=(pace_figure(index, found),),
-        folded=True,
-    )
+        pace = pace_figure(index, found)
+        anchor = f"pace-section-{index}"
+        sections.append(Section(anchor, pace.title, figures=(pace,), folded=True))
+    return [*sections, tasks_section(index, found), events_section(index, found)]
 
 
 def clients_table(found: Deployment) -> Table:
@@ -390,7 +384,7 @@ def pace_figure(index: int, found: Deployment) -> Figure:
     )
 
 
-def tasks_section(index: int, name: str, found: Deployment) -> Section:
+def tasks_section(index: int, found: Deployment) -> Section:
     """Where every task has gone."""
     counts = found.status.get("counts", {})
     rows = tuple((kind, str(counts.get(kind, 0)), text) for kind, text in OUTCOMES.items())
@@ -404,13 +398,12 @@ def tasks_section(index: int, name: str, found: Deployment) -> Section:
     return Section(
         anchor=f"tasks-{index}",
         title="What became of the tasks",
-        kicker=name,
         tables=(Table(("tasks", "number", "meaning"), rows), *(reasons if why else ())),
         folded=True,
     )
 
 
-def events_section(index: int, name: str, found: Deployment) -> Section:
+def events_section(index: int, found: Deployment) -> Section:
     """What happened, on the clock."""
     shown = found.events[-MOST_EVENTS:]
     left_out = len(found.events) - len(shown)
@@ -418,7 +411,6 @@ def events_section(index: int, name: str, found: Deployment) -> Section:
     return Section(
         anchor=f"events-{index}",
         title="Events",
-        kicker=name,
         lead=f"{len(found.events)} events{f', of which the last {len(shown)}' if left_out else ''}, "
         "in UTC." + (" events.log has them all." if left_out else ""),
         tables=(Table(("time", "event", "what"), rows),) if rows else (),

@@ -20,7 +20,6 @@ class Drawing:
 
     name: str
     title: str
-    alt: str
     svg: str
     file: str
     caption: str = ""
@@ -34,7 +33,6 @@ class Drawing:
         return cls(
             name=name,
             title=title,
-            alt=". ".join(f"{run}: {timeline.in_words()}" for run, timeline in panels),
             svg=timelines_svg(panels, styled=False, stacked=True, most_rows=most_rows),
             file=timelines_svg(panels, stacked=True),
         )
@@ -46,7 +44,7 @@ class Section:
 
     ``finding`` is what the part says, before anything else. An ``opening`` part stands at the top
     without a title of its own, drawings beside figures; a ``folded`` one is closed until it is
-    opened or printed.
+    opened or printed; of any other the ``kicker`` says above its title where it belongs.
     """
 
     anchor: str

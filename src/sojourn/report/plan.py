@@ -260,7 +260,6 @@ def _opening(compared: Compared, found: Traced) -> Section:
     return Section(
         anchor="verdict",
         title="The plan",
-        kicker="Plan",
         lead=f"{_numbers(compared)} The noise rate says how fast gradient noise enters when "
         "the model moves at a given speed; smaller is better. Clients count equally: an update of a "
         "client that is chosen rarely weighs more.",
@@ -359,7 +358,6 @@ def _classes_section(compared: Compared) -> Section:
     return Section(
         anchor="classes-section",
         title="What each class gets",
-        kicker="By class",
         figures=(class_figure(fleet, classes, compared.ways),),
         tables=(_class_table(fleet, classes, compared.ways),),
         folded=True,
@@ -414,7 +412,6 @@ def _map_section(compared: Compared, found: Traced) -> Section:
     return Section(
         anchor="map",
         title="The map",
-        kicker=f"{words}, over routing and tasks in flight",
         folded=True,
         lead="Each square is a routing proportional to a power of speed (0: all clients equal; 1: as "
         "fast as they are) with a number of tasks in flight; the stronger the better. The best routing "
@@ -423,7 +420,6 @@ def _map_section(compared: Compared, found: Traced) -> Section:
             Drawing(
                 "map",
                 f"How far from the best {words}",
-                alt,
                 drawn.to_svg(styled=False, words=alt),
                 drawn.to_svg(words=alt),
                 alt,
@@ -475,7 +471,6 @@ def _frontier_section(plan: Plan, step: Step) -> Section:
     return Section(
         anchor="frontier",
         title="What can be had with queues",
-        kicker="Updates per time unit against staleness",
         folded=True,
         lead="More updates per time unit mean staler ones: no routing lies below the line. Uniform, "
         "balanced and square-root routing are marked beside the best routing.",
@@ -513,7 +508,6 @@ def _worth_section(compared: Compared, step: Step) -> Section:
     return Section(
         anchor="worth",
         title="What a client of each class is worth",
-        kicker="Sensitivity",
         folded=True,
         lead=f"The {words} if one client were gone, or twice as fast, with the routing planned anew: "
         f"{sense} is better. A client that goes takes its data along, which is not counted here.",

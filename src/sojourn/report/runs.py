@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from sojourn.figures.timeline import OPENING_ROWS, TITLE, Timeline
 from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.fleet.named import read_fleet
 from sojourn.report.curves import learning_figure, measures_of
-from sojourn.report.deployment import deployment_of, deployment_sections, verdict_on
+from sojourn.report.deployment import Prediction, deployment_of, deployment_sections, verdict_on
 from sojourn.report.outcomes import (
     by_strategy,
     final,
@@ -98,7 +98,7 @@ def run_sections(run: Run, index: int) -> list[Section]:
     if run.tuning:
         sections.append(halving_section(run, index))
     if strategies and fleet is not None:
-        sections.append(timeline_section(index, run.name, of_every_strategy(strategies, fleet)))
+        sections.append(timeline_section(index, of_every_strategy(strategies, fleet)))
     if run.networks or strategies:
         sections.append(fleet_section(run, index, strategies, fleet))
     return sections
@@ -136,7 +136,6 @@ def opening_section(
     return Section(
         anchor=f"run-{index}",
         title=run.name,
-        kicker="Tuning" if run.tuning else "Deployment" if real else "Training",
         lead=lead,
         notes=(
             *_divergences(run.histories),
@@ -200,13 +199,12 @@ def _mean_time(runs: Sequence[History], target: float) -> Estimate:
     return Estimate.from_samples(times_to(runs, target))
 
 
-def timeline_section(index: int, name: str, drawn: Mapping[str, Timeline]) -> Section:
+def timeline_section(index: int, drawn: Mapping[str, Timeline]) -> Section:
     """The beginning of a run under each of its strategies, over the same time."""
     until = next(iter(drawn.values())).until
     return Section(
         anchor=f"timelines-{index}",
         title=f"{TITLE}, under every strategy",
-        kicker=name,
         lead=f"The first {until:.3g} time units, simulated. A row per client; a bar is a task being "
         "computed, the stronger its shade the staler its gradient; a gap is an idle client; orange "
         "below a bar are tasks that wait for this client.",
@@ -214,7 +212,6 @@ def timeline_section(index: int, name: str, drawn: Mapping[str, Timeline]) -> Se
             Drawing(
                 name=f"timeline-{index}-{k}",
                 title=strategy,
-                alt=timeline.in_words(),
                 svg=timeline.to_svg(styled=False, width=TIMELINE_WIDTH),
                 file=timeline.to_svg(strategy),
                 caption=timeline.in_words() + ".",
@@ -305,14 +302,6 @@ def _walk(folder: Path, depth: int) -> list[Run]:
     return [run for child in children for run in _walk(child, depth - 1)]
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """Updates per time unit and staleness that simulations with the run's start and length give."""
-
-    throughput: Estimate
-    staleness: Estimate
-
-
 def fleet_section(
     run: Run, index: int, strategies: Mapping[str, Strategy], fleet: Fleet | None = None
 ) -> Section:
@@ -348,7 +337,6 @@ def fleet_section(
     return Section(
         anchor=f"fleet-{index}",
         title="Theory against measurement",
-        kicker=run.name,
         lead=lead,
         figures=tuple(replace(figure, palette=palette) for figure in figures),
         tables=(
@@ -421,12 +409,6 @@ def names_by_rate(fleets: Iterable[Fleet]) -> dict[float, str]:
     }
 
 
-def classes_by_rate(network: Network) -> tuple[FloatArray, IntArray]:
-    """Distinct service rates, rising, and for every class of the network which of them it has."""
-    rates, where = np.unique(network.fleet.service_rates, return_inverse=True)
-    return rates, np.asarray(where, dtype=np.int64)
-
-
 def routing_figure(
     name: str, fleet: Fleet, shares: Mapping[str, FloatArray], names: Mapping[float, str]
 ) -> Figure:
@@ -490,14 +472,14 @@ def staleness_figure(
 
 def staleness_by_rate(theory: Analysis) -> tuple[FloatArray, FloatArray]:
     """Distinct rates, and by theory the mean staleness of the tasks that are sent there."""
-    rates, where = classes_by_rate(theory.network)
+    rates, where = np.unique(theory.network.fleet.service_rates, return_inverse=True)
     weight = theory.network.fleet.counts * theory.network.routing
     return rates, _sums(where, weight * theory.staleness) / _sums(where, weight)
 
 
 def simulated_staleness(network: Network, seed: int = 0) -> FloatArray:
     """Mean staleness of simulated tasks by the service rate of their client, slowest first."""
-    rates, where = classes_by_rate(network)
+    rates, where = np.unique(network.fleet.service_rates, return_inverse=True)
     schedule = simulate(network, rounds=SIMULATED_ROUNDS, start="stationary", seed=seed)
     of_client = np.repeat(where, network.fleet.counts)[schedule.client]
     waited = _sums(of_client, schedule.relative_delay, rates.size)
@@ -507,7 +489,7 @@ def simulated_staleness(network: Network, seed: int = 0) -> FloatArray:
     return staleness
 
 
-def predicted(run: Run, strategy: Strategy) -> Predicted:
+def predicted(run: Run, strategy: Strategy) -> Prediction:
     """Throughput and staleness of completed tasks, simulated with the start and length of the run."""
     runs = [history for history in run.histories if history.strategy == strategy.name]
     rounds = max(int(history.round[-1]) for history in runs if history.rows)
@@ -522,14 +504,11 @@ def predicted(run: Run, strategy: Strategy) -> Predicted:
         for seed in range(FIRST_SEED, FIRST_SEED + PREDICTIONS)
     ]
     some = [schedule for schedule in schedules if schedule.rounds]
-    return Predicted(
-        Estimate.from_samples([schedule.throughput() for schedule in some]),
-        Estimate.from_samples([float(schedule.relative_delay.mean()) for schedule in some]),
-    )
+    return Prediction.of([schedule.throughput() for schedule in some], some)
 
 
 def measured_table(
-    run: Run, theory: Mapping[str, Analysis], predictions: Mapping[str, Predicted]
+    run: Run, theory: Mapping[str, Analysis], predictions: Mapping[str, Prediction]
 ) -> Table:
     """Updates per time unit and staleness: predicted for this run, measured in it, in steady state."""
     rows = []

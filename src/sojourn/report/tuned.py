@@ -35,7 +35,6 @@ def halving_section(run: Run, index: int) -> Section:
     return Section(
         anchor=f"race-{index}",
         title="How the strategy was chosen",
-        kicker=run.name,
         lead="Successive halving: every strategy began at every other learning rate, those beside its best "
         "one followed, and the best by held-out data went on to the next rung. The test set was used only "
         f"afterwards, with fresh seeds. The pilot runs of {_compared(tuning)} candidates took "
@@ -191,7 +190,6 @@ def factors_section(run: Run, index: int) -> Section | None:
     return Section(
         anchor=f"factors-{index}",
         title="What each factor is worth",
-        kicker=run.name,
         finding="; ".join(f"{e.level} instead of {e.reference}: {_value(e)}" for e in significant),
         lead=lead,
         tables=(_effects_table(effects, about),),
@@ -219,7 +217,6 @@ def conditions_section(run: Run, index: int) -> Section | None:
     return Section(
         anchor=f"conditions-{index}",
         title="What the answer depends on",
-        kicker=run.name,
         lead="Pilot runs of the recommended strategy and its nearest rivals, under conditions other than "
         f"the assumed ones. The number is the {tuning['criterion']} on held-out data, smaller being better; "
         "* marks the best of a row.",
