@@ -41,7 +41,7 @@ from sojourn.theory.bounds import max_learning_rate
 
 if TYPE_CHECKING:
     from sojourn.runs.folder import Run
-    from sojourn.training.experiment.calibrate import Calibration, Measurement
+    from sojourn.training.experiment.calibrate import Calibration
     from sojourn.training.experiment.experiment import Experiment
 
 INTERRUPTED = 130
@@ -49,14 +49,13 @@ COUNTS = ("updates", "gradients")
 DROPPED = (*COUNTS, "mean", "rate")
 """Columns to do without where there is no room for all, the first one first."""
 WIDE = 1000
-FLEET = """\
-service_rate,count,name
-0.08,6,phone
-0.2,3,tablet
-0.6,2,laptop
-1.5,1,desktop
-"""
-FILES = ("experiment.toml", "problem.py", "log.csv")
+FILES = {
+    "fleet.csv": "who the clients are, and how fast",
+    "log.csv": "a log to estimate a fleet from: sojourn fleet estimate log.csv",
+    "problem.py": "what is learned: your model and data",
+    "experiment.toml": "what is compared",
+}
+"""What `sojourn new` makes."""
 
 
 @app.command()
@@ -316,12 +315,15 @@ def _show_constants(calibration: "Calibration", experiment: "Experiment", consol
     table.add_row(
         "L", printed(first.smoothness), printed(warm.smoothness), printed(used.smoothness)
     )
-    table.add_row(
-        "sigma squared", _variance(first), _variance(warm), printed(used.gradient_noise**2)
-    )
-    table.add_row(
-        "M squared", _dissimilarity(first), _dissimilarity(warm), printed(used.heterogeneity**2)
-    )
+    for name, quantity, taken in (
+        ("sigma squared", "gradient_variance", used.gradient_noise),
+        ("M squared", "dissimilarity", used.heterogeneity),
+    ):
+        measured = [
+            plus_minus(getattr(point, quantity), getattr(point, f"{quantity}_error"), ".4g")
+            for point in (first, warm)
+        ]
+        table.add_row(name, *measured, printed(taken**2))
     console.print(table)
     strategy = experiment.strategies[0]
     largest = max_learning_rate(strategy.network, used)
@@ -340,14 +342,6 @@ def _show_constants(calibration: "Calibration", experiment: "Experiment", consol
     )
 
 
-def _variance(point: "Measurement") -> str:
-    return plus_minus(point.gradient_variance, point.gradient_variance_error, ".4g")
-
-
-def _dissimilarity(point: "Measurement") -> str:
-    return plus_minus(point.dissimilarity, point.dissimilarity_error, ".4g")
-
-
 @app.command()
 def new(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make.")],
@@ -359,16 +353,9 @@ def new(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"{folder}: exists and is not empty: give another name")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "fleet.csv").write_text(FLEET, encoding="utf-8")
-    for name in FILES:
+    for name, what in FILES.items():
         template = name if name.endswith(".csv") else f"{name}.template"
         text = files("sojourn.cli").joinpath("template", template).read_text("utf-8")
         (folder / name).write_text(text, encoding="utf-8")
-    for name, what in (
-        ("fleet.csv", "who the clients are, and how fast"),
-        ("log.csv", "a log to estimate a fleet from: sojourn fleet estimate log.csv"),
-        ("problem.py", "what is learned: your model and data"),
-        ("experiment.toml", "what is compared"),
-    ):
         typer.echo(f"{folder / name}: {what}")
     say_next("train", folder / "experiment.toml", note="or sojourn tune, which finds a strategy")

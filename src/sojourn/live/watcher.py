@@ -20,7 +20,7 @@ import numpy as np
 
 from sojourn._support.configuration import check_shape, parse_json
 from sojourn._support.files import file_name, read_text
-from sojourn.deployment.status import RunStatus
+from sojourn.deployment.status import NOT_RUNNING_SECONDS, RunStatus
 from sojourn.dispatch import POLICIES, Policy
 from sojourn.dispatch.analysis import analyze
 from sojourn.errors import InvalidInput, SojournError
@@ -41,8 +41,6 @@ from sojourn.types import FloatArray
 if TYPE_CHECKING:
     from sojourn.tuning.successive_halving import Halving
 
-NOT_RUNNING = 30.0
-"""Seconds without a heartbeat after which a deployment's server is known not to run."""
 PATIENCE = 90.0
 """Seconds without a word after which a run is said to be silent."""
 MOST_POINTS = 300
@@ -427,7 +425,7 @@ class Watcher:
         """What is said of a run that should be going on, and has not been heard of for too long."""
         heartbeat = None if status is None else status.get("heartbeat")
         silent = None if heartbeat is None else max(0.0, self._clock() - heartbeat)
-        if silent is not None and silent > NOT_RUNNING:
+        if silent is not None and silent > NOT_RUNNING_SECONDS:
             return replace(
                 standing,
                 state="silent",

@@ -64,6 +64,13 @@ class TimeTo:
     horizon: float
     paired: Paired | None = None
 
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The median, or the time that it is beyond, and how many reached the target, if not all."""
+        known = math.isfinite(self.median)
+        share = "" if self.reached == self.runs else f" ({self.reached}/{self.runs})"
+        return f"{self.median:.4g}" if known else f"> {self.horizon:.4g}", share
+
 
 @dataclass(frozen=True)
 class Row:
@@ -119,7 +126,7 @@ class Comparison:
         for row in self.rows:
             cells = [escaped(row.name), _tex(row.final, measure), _tex(row.mean, measure)]
             cells += _tex_paired(row.paired or NOT_COMPARED, measure)
-            lines.append([*cells, *(_tex_time(time) for time in row.times)])
+            lines.append([*cells, *("${}${}".format(*time.texts) for time in row.times)])
         return _tabular(heads, lines)
 
 
@@ -273,13 +280,6 @@ def _tex_paired(paired: Paired, measure: Measure) -> list[str]:
     return [f"${scale * paired.difference:{form}}$", p]
 
 
-def _tex_time(time: TimeTo) -> str:
-    if not math.isfinite(time.median):
-        return f"$> {time.horizon:.4g}$ ({time.reached}/{time.runs})"
-    seen = "" if time.reached == time.runs else f" ({time.reached}/{time.runs})"
-    return f"${time.median:.4g}${seen}"
-
-
 def escaped(text: str) -> str:
     """``text`` as LaTeX prints it."""
     special = {c: f"\\{c}" for c in "&%#_{}"}
@@ -308,17 +308,11 @@ class Entry:
 
     def text(self, measure: Measure) -> str:
         """The score, or the median time; ``> 400 (1/3)`` where fewer than half reached the target."""
-        if self.time is None:
-            return (
-                "-"
-                if math.isnan(self.score.mean)
-                else format(self.score, ".1%" if measure.percent else ".4g")
-            )
-        seen = self.time.reached, self.time.runs
-        share = "" if seen[0] == seen[1] else f" ({seen[0]}/{seen[1]})"
-        if not math.isfinite(self.time.median):
-            return f"> {self.time.horizon:.4g}{share}"
-        return f"{self.time.median:.4g}{share}"
+        if self.time is not None:
+            return "".join(self.time.texts)
+        if math.isnan(self.score.mean):
+            return "-"
+        return format(self.score, ".1%" if measure.percent else ".4g")
 
 
 @dataclass(frozen=True)

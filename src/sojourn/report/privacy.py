@@ -44,20 +44,16 @@ def epsilon_text(epsilon: float) -> str:
     return number(epsilon) if math.isfinite(epsilon) else "infinite"
 
 
-def _noise_text(noise: float) -> str:
-    return number(noise) if noise else "none"
-
-
 def privacy_section(run: Run, index: int) -> Section | None:
     """The measure at the end against epsilon; ``None`` if no rule of the run is private."""
     found = _spent(run)
     if not any(math.isfinite(one.epsilon) for one in found):
         return None
     measure = run.histories[0].measure
-    rows = tuple(
-        (one.name, _noise_text(one.noise), epsilon_text(one.epsilon), final_text(one.runs, measure))
-        for one in sorted(found, key=lambda one: (one.family, -one.epsilon))
-    )
+    rows = []
+    for one in sorted(found, key=lambda one: (one.family, -one.epsilon)):
+        noise = number(one.noise) if one.noise else "none"
+        rows.append((one.name, noise, epsilon_text(one.epsilon), final_text(one.runs, measure)))
     columns = ("strategy", "noise", "epsilon", f"final {measure.label}")
     return Section(
         anchor=f"privacy-{index}",
@@ -67,7 +63,7 @@ def privacy_section(run: Run, index: int) -> Section | None:
         "of the client that answered most often, at delta = 1e-5; the smaller, the less the model says of any "
         "one client.",
         figures=(_figure(f"privacy-{index}", found, run),),
-        tables=(Table(columns, rows, title="Privacy and what it costs"),),
+        tables=(Table(columns, tuple(rows), title="Privacy and what it costs"),),
     )
 
 
