@@ -1,6 +1,7 @@
 """``sojourn tune`` and ``demo``: the strategy that wins, with its evidence."""
 
 import math
+from importlib.resources import files
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 FLEET = "three-clusters"
-TIME = 100.0
+"""Of `sojourn demo`, as its experiment names it."""
 BUDGET = 120.0
 LOADING = 7.0
 """The libraries and the problem take about so many times as long to load as the command line did."""
@@ -52,16 +53,6 @@ STAGES = {"tune: rung": 0.6, "confirming": 0.25, "tune: other conditions": 0.08}
 """Phases of a tuning, with about the share of the time that each takes; writing takes the rest."""
 ROBUST = {"tune: rung": 0.4, "tune: other conditions": 0.35, "confirming": 0.2}
 """The same where the conditions are part of the choice."""
-EXPERIMENT = f"""\
-# Thirty clients, of which ten are a hundred times as slow as ten others, learn scikit-learn's digits.
-# No strategies are listed: `sojourn tune` proposes them.
-fleet = "{FLEET}"
-data = "digits"
-partition = "dirichlet(0.5)"
-model = "mlp"
-time = {TIME:g}
-targets = [0.8]
-"""
 
 
 @app.command()
@@ -274,7 +265,8 @@ def demo(
     console.print(wrapped(cost_of_queueing(fleet), console.width))
     out.mkdir(parents=True, exist_ok=True)
     path = out / "experiment.toml"
-    path.write_text(EXPERIMENT, encoding="utf-8")
+    text = files("sojourn.cli").joinpath("template", "demo.toml").read_text("utf-8")
+    path.write_text(text, encoding="utf-8")
     with shown() as bar:
         progress = Stages(bar, {**STAGES, DRAWING: 0.07})
         progress.start("loading")

@@ -646,43 +646,33 @@ def _curves(
     measure = shown[0].history.measure
     real = {run.history.strategy: DEPLOYED for run in shown if run.history.clock == "real"}
     colours = inks(dict.fromkeys(run.history.strategy for run in shown), real)
-    listed = []
 
-    def add(
-        history: History,
-        name: str,
-        time: FloatArray,
-        *values: FloatArray,
-        ended: bool,
-        pilot: bool = False,
-    ) -> None:
+    def curve(
+        history: History, name: str, *columns: FloatArray, ended: bool, pilot: bool = False
+    ) -> dict[str, object]:
+        time, value, loss = (column.tolist() for column in columns)
         faint = pilot or (bool(strong) and history.strategy not in strong)
-        listed.append(
-            {
-                "strategy": history.strategy,
-                "name": name,
-                "label": None if pilot else history.strategy,
-                "ended": ended,
-                "faint": faint,
-                "pick": not pilot and history.strategy in strong[:1],
-                "time": time.tolist(),
-                **{
-                    key: _plain(column)
-                    for key, column in zip(("value", "loss"), values, strict=True)
-                },
-                "ink": vars(GREY if faint else colours[history.strategy]),
-            }
-        )
+        return {
+            "strategy": history.strategy,
+            "name": name,
+            "label": None if pilot else history.strategy,
+            "ended": ended,
+            "faint": faint,
+            "pick": not pilot and history.strategy in strong[:1],
+            "time": time,
+            "value": value,
+            "loss": loss,
+            "ink": vars(GREY if faint else colours[history.strategy]),
+        }
 
-    for strategy, runs in by_strategy(
-        [r.history for r in finals if r.ended and r.history.rows]
-    ).items():
+    listed = []
+    ended = [run.history for run in finals if run.ended and run.history.rows]
+    for strategy, runs in by_strategy(ended).items():
         time, values = on_one_grid(runs, measure.name, axis="time", points=MOST_POINTS)
         losses = on_one_grid(runs, "loss", axis="time", points=MOST_POINTS)[1]
-        many = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
-        add(
-            runs[0], f"{strategy}{many}", time, values.mean(axis=0), losses.mean(axis=0), ended=True
-        )
+        name = f"{strategy}, mean of {len(runs)} runs" if len(runs) > 1 else strategy
+        means = values.mean(axis=0), losses.mean(axis=0)
+        listed.append(curve(runs[0], name, time, *means, ended=True))
     for run in shown:
         history, pilot = run.history, run in pilots
         if run.ended and not pilot:
@@ -690,8 +680,8 @@ def _curves(
         some = np.unique(np.linspace(0, history.rows - 1, MOST_POINTS).round().astype(int))
         kind = "pilot" if pilot else f"seed {history.seed}"
         name = f"{history.strategy}, {kind}, learning rate {history.learning_rate:g}"
-        columns = (history.time, history.values(measure), history.test_loss)
-        add(history, name, *(column[some] for column in columns), ended=run.ended, pilot=pilot)
+        columns = (history.time[some], history.values(measure)[some], history.test_loss[some])
+        listed.append(curve(history, name, *columns, ended=run.ended, pilot=pilot))
     return {
         "runs": listed,
         "hint": _curves_hint(listed, finals, pilots, deployed=bool(real)),
@@ -720,10 +710,6 @@ def _curves_hint(
     elif grey:
         parts.append("strong: the pick, its best rival and uniform routing")
     return "; ".join(parts)
-
-
-def _plain(values: FloatArray) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 def _strategies(runs: list[RunSeen]) -> list[dict[str, object]]:

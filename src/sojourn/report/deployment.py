@@ -18,7 +18,7 @@ import numpy as np
 from sojourn._support.configuration import check_shape, parse_json
 from sojourn._support.estimate import Estimate
 from sojourn._support.files import exists, printable, read_text
-from sojourn._support.numbers import number
+from sojourn._support.numbers import UNKNOWN, number
 from sojourn.errors import InvalidFile, SojournError
 from sojourn.figures.figure import Figure, Series, Table, View
 from sojourn.figures.palette import Ink
@@ -34,7 +34,6 @@ from sojourn.simulation.simulate import simulate
 from sojourn.strategy import Strategy
 from sojourn.types import FloatArray
 
-UNKNOWN = "–"
 PREDICTIONS = 10
 TROUBLES = ("refused", "late", "lost")
 MOST_TROUBLE = 0.2
