@@ -228,7 +228,8 @@ def test_a_fleet_of_many_speeds_is_grouped_and_says_so() -> None:
 def test_with_links_whatever_has_less_noise_is_recommended(uplink: list[float]) -> None:
     fleet = sj.Fleet([0.1, 1.0], counts=[2, 3], uplink=uplink)
     explorer = Explorer(fleet, "fleet.csv")
-    found = explorer.advice({})["summary"]["noise_rate"]
+    used = explorer.view({"parts": ["numbers"], **explorer.advice({})["use"]})
+    found = used["summary"]["noise_rate"]
     never = sj.analyze(sj.Network(fleet, sj.uniform_routing(fleet), 5), "never-queue")
     assert found == min(never.noise_rate, sj.plan(fleet, sj.NoiseRate()).value)
 
