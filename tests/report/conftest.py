@@ -17,7 +17,7 @@ from sojourn.figures.figure import Figure, Series, Table, View
 from sojourn.fleet import Network, built_in_fleet, uniform_routing
 from sojourn.planning import plan
 from sojourn.planning.objectives import NoiseRate, PerRound
-from sojourn.report.curves import learning_figure
+from sojourn.report.outcomes import learning_figure
 from sojourn.report.plan import plan_report
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History

@@ -12,8 +12,12 @@ from reproduction.stored import figure_from_json, figure_to_json
 from sojourn.figures.figure import Series, View
 from sojourn.figures.labels import spread
 from sojourn.figures.palette import inks
-from sojourn.report.curves import learning_figure, mean_and_error, on_one_grid
-from sojourn.report.outcomes import final_text, seen_staleness, time_text
+from sojourn.report.outcomes import (
+    final_text,
+    learning_figure,
+    seen_staleness,
+    time_text,
+)
 from sojourn.runs.history import History
 from sojourn.types import FloatArray
 
@@ -37,8 +41,10 @@ def line(seed: int, slope: float, *, end: float = 10.0) -> History:
 
 
 def over_seeds(runs: list[History], axis: str, **options: float) -> tuple[FloatArray, ...]:
-    grid, values = on_one_grid(runs, "test_accuracy", axis=axis, **options)
-    return grid, *mean_and_error(values)
+    (curve,) = learning_figure("f", "F", runs, **options).view("accuracy", axis).series
+    assert curve.low is not None
+    assert curve.high is not None
+    return curve.x, curve.y, (curve.high - curve.low) / 2
 
 
 def test_mean_and_standard_error_over_seeds_on_a_common_grid() -> None:

@@ -11,7 +11,7 @@ from reproduction.checks import together
 from reproduction.claims import Judged
 from reproduction.results import mean_value, settled_value
 from reproduction.verdict import Compared, Outcome
-from sojourn.report.curves import on_one_grid
+from sojourn.report.outcomes import on_one_grid
 from sojourn.runs.comparison import LEVEL, Interval, SequentialTest
 from sojourn.runs.history import History
 from sojourn.types import FloatArray

@@ -5,8 +5,14 @@ from collections.abc import Callable, Sequence
 
 from sojourn._support.estimate import Estimate
 from sojourn.figures.figure import Table
-from sojourn.report.curves import Label, measures_of
-from sojourn.report.outcomes import by_strategy, final_text, finished, seen_staleness
+from sojourn.report.outcomes import (
+    Label,
+    by_strategy,
+    final_text,
+    finished,
+    measures_of,
+    seen_staleness,
+)
 from sojourn.runs.history import History
 from sojourn.runs.measure import ACCURACY
 

@@ -28,8 +28,7 @@ from reproduction.verdict import Finding, Outcome, Statement
 from sojourn._support.configuration import Table
 from sojourn.errors import InvalidFile
 from sojourn.figures.figure import Figure, Series, Table as ReportTable
-from sojourn.report.curves import learning_figure
-from sojourn.report.outcomes import finished
+from sojourn.report.outcomes import finished, learning_figure
 from sojourn.runs.comparison import SequentialTest
 from sojourn.runs.history import History
 

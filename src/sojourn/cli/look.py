@@ -108,7 +108,7 @@ def figure(
     """
     say_first(f"reading {folder}")
     from sojourn.figures.figure import Figure
-    from sojourn.report.curves import learning_view, measures_of
+    from sojourn.report.outcomes import learning_view, measures_of
 
     inches = _inches(size)
     for name, value, offered in (("format", form, FORMATS), ("axis", axis, AXES)):

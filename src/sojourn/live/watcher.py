@@ -29,9 +29,8 @@ from sojourn.figures.timeline import OPENING_ROWS, timelines_svg
 from sojourn.fleet import Fleet, Network
 from sojourn.fleet.named import read_fleet
 from sojourn.live.server import LocalServer, page
-from sojourn.report.curves import on_one_grid
 from sojourn.report.deployment import DEPLOYED, SENT, STATUS, of_deployment, verdict_on
-from sojourn.report.outcomes import by_strategy, final, final_text, seen_staleness
+from sojourn.report.outcomes import by_strategy, final, final_text, on_one_grid, seen_staleness
 from sojourn.report.runs import beside_uniform
 from sojourn.report.verdict import Verdict
 from sojourn.runs.folder import RunFolder

@@ -23,8 +23,7 @@ from sojourn.errors import InvalidFile, SojournError
 from sojourn.figures.figure import Figure, Series, Table, View
 from sojourn.figures.palette import Ink
 from sojourn.figures.timeline import OPENING_ROWS, SECONDS, TITLE, Timeline
-from sojourn.report.curves import learning_figure, measures_of
-from sojourn.report.outcomes import final_text
+from sojourn.report.outcomes import final_text, learning_figure, measures_of
 from sojourn.report.page import Drawing, Section
 from sojourn.report.verdict import Verdict, run_verdict
 from sojourn.runs.folder import Run, RunFolder

@@ -16,12 +16,13 @@ from sojourn.figures.palette import inks
 from sojourn.figures.timeline import OPENING_ROWS, TITLE, Timeline
 from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.fleet.named import read_fleet
-from sojourn.report.curves import learning_figure, measures_of
 from sojourn.report.deployment import Prediction, deployment_of, deployment_sections, verdict_on
 from sojourn.report.outcomes import (
     by_strategy,
     final,
     final_text,
+    learning_figure,
+    measures_of,
     reached,
     seen_staleness,
     time_text,
