@@ -89,12 +89,14 @@ def run_sections(run: Run, index: int) -> list[Section]:
     strategies, unreadable = strategies_of(run)
     verdict = run_verdict(run)
     fleet = read_fleet(str(run.experiment["fleet"]), run.path) if strategies else None
-    sections = [opening_section(run, index, verdict, strategies, fleet, unreadable)]
-    made = [
-        privacy_section(run, index),
-        factors_section(run, index),
-        conditions_section(run, index),
-    ]
+    opening = opening_section(run, index, verdict)
+    if fleet is not None and verdict.pick in strategies:
+        shown = beside_uniform(strategies[verdict.pick], fleet)
+        drawing = Drawing.of_timelines(f"timeline-{index}", TITLE, shown, OPENING_ROWS)
+        opening = replace(opening, drawings=(drawing,))
+    notes = [*opening.notes, *plan_notes(strategies), *([unreadable] if unreadable else [])]
+    sections = [replace(opening, notes=tuple(notes))]
+    made = [make(run, index) for make in (privacy_section, factors_section, conditions_section)]
     sections += [section for section in made if section is not None]
     if run.tuning:
         sections.append(halving_section(run, index))
@@ -105,15 +107,8 @@ def run_sections(run: Run, index: int) -> list[Section]:
     return sections
 
 
-def opening_section(
-    run: Run,
-    index: int,
-    verdict: Verdict,
-    strategies: Mapping[str, Strategy],
-    fleet: Fleet | None = None,
-    unreadable: str | None = None,
-) -> Section:
-    """Timelines of the pick and of uniform routing, curves beside them, and the table of results."""
+def opening_section(run: Run, index: int, verdict: Verdict) -> Section:
+    """Curves, and the table of results; timelines of the pick and of uniform routing come beside them."""
     names = list(by_strategy(run.histories))
     figure = learning_figure(
         f"learning-{index}",
@@ -122,10 +117,6 @@ def opening_section(
         horizon=run.horizon,
         strong=verdict.strong,
     )
-    drawings: tuple[Drawing, ...] = ()
-    if fleet is not None and verdict.pick in strategies:
-        shown = beside_uniform(strategies[verdict.pick], fleet)
-        drawings = (Drawing.of_timelines(f"timeline-{index}", TITLE, shown, OPENING_ROWS),)
     real = any(history.clock == "real" for history in run.histories)
     seeds = len({history.seed for history in run.histories})
     lead = (
@@ -138,13 +129,13 @@ def opening_section(
         anchor=f"run-{index}",
         title=run.name,
         lead=lead,
-        notes=(
-            *_divergences(run.histories),
-            *plan_notes(strategies),
-            *([unreadable] if unreadable else []),
+        notes=tuple(
+            f"{history.strategy}, seed {history.seed}: diverged at round {history.diverged_at:,} "
+            f"with learning rate {history.learning_rate:g}; the rows before are shown."
+            for history in run.histories
+            if history.diverged_at is not None
         ),
         figures=(replace(figure, palette=inks(names)),),
-        drawings=drawings,
         tables=(results_table(run, verdict),),
         opening=True,
     )
@@ -282,15 +273,6 @@ def plan_notes(strategies: Mapping[str, Strategy]) -> list[str]:
                     f"{name} was run with {what} {run_with:g}, not with its plan's {meant:g}."
                 )
     return notes
-
-
-def _divergences(histories: Sequence[History]) -> list[str]:
-    return [
-        f"{run.strategy}, seed {run.seed}: diverged at round {run.diverged_at:,} "
-        f"with learning rate {run.learning_rate:g}; the rows before are shown."
-        for run in histories
-        if run.diverged_at is not None
-    ]
 
 
 def _walk(folder: Path, depth: int) -> list[Run]:
