@@ -5,9 +5,13 @@ import pytest
 
 import sojourn as sj
 from sojourn._support.configuration import Table
-from sojourn.planning.objectives import objective_from_table, objective_to_table
-from sojourn.planning.objectives.base import Objective
-from sojourn.planning.objectives.energy import Energy, TimeAndEnergy
+from sojourn.planning.objectives import (
+    Energy,
+    Objective,
+    TimeAndEnergy,
+    objective_from_table,
+    objective_to_table,
+)
 from sojourn.planning.search.descent import LogObjective, OverRoutings
 from sojourn.planning.search.routing import outline
 

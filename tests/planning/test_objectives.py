@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sojourn as sj
-from sojourn.planning.objectives.base import best_learning_rate
+from sojourn.planning.objectives import best_learning_rate
 from sojourn.planning.search.descent import LogObjective, OverRoutings
 from sojourn.theory.bounds import penalties
 

@@ -12,7 +12,7 @@ from reproduction.parameters import take_numbers
 from sojourn._support.configuration import Table
 from sojourn.figures.figure import Figure, Series, Table as ReportTable, View
 from sojourn.fleet import Fleet, Network, balanced_routing, built_in_fleet, uniform_routing
-from sojourn.planning.objectives.base import PerRound
+from sojourn.planning.objectives import PerRound
 from sojourn.planning.search.routing import optimize_routing
 from sojourn.simulation.simulate import simulate
 from sojourn.theory.bounds import Bound, per_round_bound

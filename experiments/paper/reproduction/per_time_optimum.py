@@ -19,7 +19,7 @@ from sojourn.fleet import (
     square_root_routing,
     uniform_routing,
 )
-from sojourn.planning.objectives.base import PerRound, PerTime, Throughput
+from sojourn.planning.objectives import PerRound, PerTime, Throughput
 from sojourn.planning.search.descent import adam, lbfgs
 from sojourn.planning.search.routing import optimize_routing
 from sojourn.simulation.simulate import simulate

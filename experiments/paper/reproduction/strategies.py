@@ -7,7 +7,7 @@ import numpy as np
 from reproduction.settings import Setting, Size
 from sojourn.errors import UnknownName
 from sojourn.fleet import ROUTINGS, named_routing
-from sojourn.planning.objectives.base import Objective, PerRound, PerTime, TimeBudget
+from sojourn.planning.objectives import Objective, PerRound, PerTime, TimeBudget
 from sojourn.planning.search.routing import optimize_routing
 from sojourn.theory.constants import LearningConstants
 from sojourn.types import FloatArray

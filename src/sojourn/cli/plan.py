@@ -51,9 +51,9 @@ from sojourn.planning.objectives import (
     TimeAndEnergy,
     TimeBudget,
     TimeToAccuracy,
+    form_of,
     objective_from_table,
 )
-from sojourn.planning.objectives.base import form_of
 from sojourn.planning.search import group_clients, optimize_buffer
 from sojourn.theory.bounds import PAPER, Form, max_learning_rate
 from sojourn.theory.constants import LearningConstants, read_constants

@@ -24,7 +24,7 @@ from sojourn.rules.state import client_steps, with_local_steps
 from sojourn.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from sojourn.planning.objectives.base import Objective
+    from sojourn.planning.objectives import Objective
     from sojourn.strategy import Strategy
 
 PARTITION = "partition-id"

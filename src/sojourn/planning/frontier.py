@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -21,13 +22,11 @@ from sojourn.fleet import (
     named_routing,
     uniform_routing,
 )
-from sojourn.planning.objectives.base import Objective, Throughput, TimeToAccuracy
-from sojourn.planning.objectives.energy import Energy, TimeAndEnergy
+from sojourn.planning.objectives import Energy, Throughput, TimeAndEnergy, TimeToAccuracy
 from sojourn.planning.plan import Plan
-from sojourn.planning.search.concurrency import optimize_concurrency
+from sojourn.planning.search.concurrency import optimize
 from sojourn.planning.search.descent import OverRoutings, lbfgs, softmax
-from sojourn.planning.search.routing import Progress, optimize_routing
-from sojourn.planning.search.solution import Solution
+from sojourn.planning.search.routing import Progress
 from sojourn.planning.search.starts import PACE_SETTER_MASS, Start, group_clients, pace_setters
 from sojourn.theory.bounds import PAPER, Form, Penalties, penalties
 from sojourn.theory.constants import LearningConstants
@@ -328,14 +327,17 @@ def time_and_energy(
     """
     alone = TimeToAccuracy(constants, squared_gradient_norm, form=form)
     energy = Energy(constants, squared_gradient_norm, server_power=server_power, form=form)
+    best = partial(
+        optimize, fleet, concurrency=concurrency, server_rate=server_rate, progress=progress
+    )
     return TimeAndEnergy(
         constants,
         squared_gradient_norm,
         server_power=server_power,
         form=form,
         energy_share=energy_share,
-        best_energy=_best(fleet, energy, concurrency, server_rate, progress).value,
-        best_time=_best(fleet, alone, concurrency, server_rate, progress).value,
+        best_energy=best(energy).value,
+        best_time=best(alone).value,
     )
 
 
@@ -364,8 +366,10 @@ def energy_frontier(
         raise InvalidInput(f"a frontier needs at least 2 points; {points} were asked for")
     alone = TimeToAccuracy(constants, squared_gradient_norm)
     energy = Energy(constants, squared_gradient_norm, server_power=server_power)
-    fastest = _best(fleet, alone, concurrency, server_rate, progress)
-    thriftiest = _best(fleet, energy, concurrency, server_rate, progress)
+    best = partial(
+        optimize, fleet, concurrency=concurrency, server_rate=server_rate, progress=progress
+    )
+    fastest, thriftiest = best(alone), best(energy)
     shares = np.linspace(0.0, 1.0, points)
     between = [
         TimeAndEnergy(
@@ -378,25 +382,11 @@ def energy_frontier(
         )
         for share in shares[1:-1].tolist()
     ]
-    found = [_best(fleet, wanted, concurrency, server_rate, progress) for wanted in between]
-    networks = tuple(one.network for one in (fastest, *found, thriftiest))
+    found = [fastest, *map(best, between), thriftiest]
+    networks = tuple(one.network for one in found)
     return EnergyFrontier(
         energy_share=shares,
         time=np.array([alone.evaluate(network).value for network in networks]),
         energy=np.array([energy.evaluate(network).value for network in networks]),
         networks=networks,
-    )
-
-
-def _best(
-    fleet: Fleet,
-    objective: Objective,
-    concurrency: int | None,
-    server_rate: float | None,
-    progress: Progress | None,
-) -> Solution:
-    if concurrency is None:
-        return optimize_concurrency(fleet, objective, server_rate=server_rate, progress=progress)
-    return optimize_routing(
-        fleet, concurrency, objective, server_rate=server_rate, progress=progress
     )

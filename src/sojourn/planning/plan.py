@@ -1,18 +1,22 @@
 """A plan: routing, concurrency and learning rate, with what theory predicts for them."""
 
+import contextlib
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 from numpy.typing import ArrayLike
 
+from sojourn._support.configuration import Table
+from sojourn._support.files import replacing
 from sojourn._support.provenance import provenance
-from sojourn.dispatch import NeverQueue, Policy, Routed
-from sojourn.errors import InvalidInput, Unreachable
+from sojourn.dispatch import NeverQueue, Policy, Routed, policy_to_table
+from sojourn.errors import InvalidFile, InvalidInput, Unreachable
 from sojourn.figures.figure import Figure
 from sojourn.figures.notebook import table_html
 from sojourn.fleet import (
@@ -23,24 +27,33 @@ from sojourn.fleet import (
     named_routing,
     uniform_routing,
 )
-from sojourn.planning.objectives.base import (
+from sojourn.planning.objectives import (
+    Energy,
+    Evaluation,
     Objective,
     TimeBudget,
     TimeToAccuracy,
     form_of,
+    is_guaranteed,
+    objective_from_table,
+    objective_to_table,
     usual_concurrency,
 )
-from sojourn.planning.objectives.energy import Energy
-from sojourn.planning.search.concurrency import optimize_concurrency
-from sojourn.planning.search.routing import Progress, optimize_routing
+from sojourn.planning.search.concurrency import optimize
+from sojourn.planning.search.routing import Progress
 from sojourn.theory.bounds import max_learning_rate, penalties, per_round
+from sojourn.theory.constants import LearningConstants
 from sojourn.theory.energy import POWERS, energy_per_round
 from sojourn.theory.jackson import analyze
 from sojourn.theory.jackson.classes import NEVER, PLAN, UNIFORM, class_figure, shown_classes
 from sojourn.types import FloatArray
+from sojourn.version import __version__
+
+SAME_RATE = 1e-9
+"""Relative difference up to which a learning rate is the objective's best."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prediction:
     """What theory says of one network.
 
@@ -52,16 +65,16 @@ class Prediction:
     routed tasks, so that the ``value`` of never queueing is ``None``.
     """
 
-    value: float | None
-    learning_rate: float | None
+    value: float | None = None
+    learning_rate: float | None = None
     throughput: float
     mean_staleness: float
     worst_staleness: float
     noise_rate: float
     staleness_time: float
-    per_round: float | None
-    per_time: float | None
-    time_to_accuracy: float | None
+    per_round: float | None = None
+    per_time: float | None = None
+    time_to_accuracy: float | None = None
     energy_per_round: float | None = None
 
 
@@ -98,12 +111,7 @@ class Plan:
     @property
     def is_guarantee(self) -> bool | None:
         """Whether the learning rate is within ``max_learning_rate``; ``None`` without constants."""
-        constants = self.objective.constants
-        if constants is None or self.learning_rate is None:
-            return None
-        return self.learning_rate <= max_learning_rate(
-            self.network, constants, form_of(self.objective)
-        )
+        return is_guaranteed(self.objective, self.network, self.learning_rate)
 
     @property
     def rounds(self) -> float | None:
@@ -198,36 +206,86 @@ class Plan:
         if analysis is None:
             return None
         return Prediction(
-            value=None,
-            learning_rate=None,
             throughput=analysis.throughput,
             mean_staleness=NeverQueue().in_flight(network) - 1.0,
             worst_staleness=float(analysis.staleness.max()),
             noise_rate=analysis.noise_rate,
             staleness_time=analysis.mean_staleness_time,
-            per_round=None,
-            per_time=None,
-            time_to_accuracy=None,
         )
 
     def write(self, path: str | os.PathLike[str], policy: Policy | None = None) -> None:
-        """Write the plan as TOML that a person can read and edit.
+        """Write the plan, atomically, as TOML that a person can read and edit, a line per class.
 
         The file also says which strategy to run: the recommended one, or the given ``policy``.
         """
-        from sojourn.planning.file import write_plan
-
-        write_plan(self, path, policy)
+        prediction = self.predict()
+        chosen = self.recommended_policy if policy is None else policy
+        tail: dict[str, object] = {
+            "strategy": {"policy": policy_to_table(chosen)},
+            "objective": objective_to_table(self.objective),
+        }
+        if self.objective.constants is not None:
+            constants = asdict(self.objective.constants)
+            tail["constants"] = {key.replace("_", "-"): value for key, value in constants.items()}
+        tail["predicted"] = {
+            "value": self.value,
+            "throughput": prediction.throughput,
+            "mean-staleness": prediction.mean_staleness,
+            "worst-staleness": prediction.worst_staleness,
+        }
+        tail["provenance"] = self.provenance
+        names = self.fleet.names if self.network.is_split else None
+        text = "\n".join(
+            [
+                f"# A plan by sojourn {__version__}: the best routing by theory, and the strategy to run.",
+                "# Edit it as you like: it is checked when it is read, and [predicted], which is about the",
+                "# routing, computed anew.",
+                "",
+                *network_lines(self.network, self.learning_rate, names),
+                "",
+                tomli_w.dumps(tail),
+            ]
+        )
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], folder: Path | None = None) -> "Plan":
         """Read a plan back; a missing, misspelt or impossible entry raises ``InvalidFile``.
 
-        An objective of one's own is sought in ``folder``, by default that of the file.
+        A learning rate other than the objective's best counts as given. An objective of one's own is
+        looked for in ``folder``, by default that of the file.
         """
-        from sojourn.planning.file import read_plan
-
-        return read_plan(path, folder)
+        table = Table.read(os.fspath(path))
+        learning_rate = table.take("learning-rate", float, default=None)
+        names = table.take("fleet-names", list, default=None)
+        network = Network.from_table(table)
+        objective = read_objective(table, Path(path).parent if folder is None else folder)
+        # What to run is for `sojourn.strategy` to read.
+        for other in ("strategy", "predicted"):
+            table.take(other, dict, default=None)
+        origin = table.take("provenance", dict, default={})
+        evidence = table.take("evidence", dict, default=None)
+        table.close()
+        if objective is None or evidence is not None:
+            raise InvalidFile(
+                f"{path}: a strategy, not a plan: it has no [objective]. Read it with Strategy.read."
+            )
+        try:
+            fleet = network.whole_fleet(names)
+            objective, evaluation = _at_learning_rate(objective, learning_rate, network)
+        except InvalidFile:
+            raise
+        except InvalidInput as error:
+            raise InvalidFile(f"{path}: {error}") from error
+        return cls(
+            fleet=fleet,
+            objective=objective,
+            network=network,
+            learning_rate=evaluation.learning_rate,
+            value=evaluation.value,
+            provenance=origin,
+        )
 
     def __repr__(self) -> str:
         rate = "" if self.learning_rate is None else f", learning rate {self.learning_rate:.4g}"
@@ -287,40 +345,85 @@ def plan(
         concurrency = usual_concurrency(wanted, fleet)
     if concurrency is not None:
         concurrency = check_concurrency(concurrency)
-    interrupted = False
-    if routing is not None and concurrency is not None:
-        vector = named_routing(fleet, routing) if isinstance(routing, str) else routing
-        network = Network(fleet, vector, concurrency, server_rate=server_rate)
-    else:
-        if concurrency is not None:
-            solution = optimize_routing(
-                fleet, concurrency, wanted, server_rate=server_rate, progress=progress
-            )
-        else:
-            solution = optimize_concurrency(
-                fleet, wanted, routing=routing, server_rate=server_rate, progress=progress
-            )
-        network, interrupted = solution.network, solution.interrupted
-    evaluation = wanted.evaluate(network)
+    solution = optimize(
+        fleet,
+        wanted,
+        concurrency=concurrency,
+        routing=routing,
+        server_rate=server_rate,
+        progress=progress,
+    )
     found = Plan(
         fleet=fleet,
         objective=wanted,
-        network=network,
-        learning_rate=evaluation.learning_rate,
-        value=evaluation.value,
+        network=solution.network,
+        learning_rate=solution.learning_rate,
+        value=solution.value,
         provenance=provenance(
             concurrency=concurrency,
             learning_rate=learning_rate,
             routing=routing if isinstance(routing, str) else None,
             server_rate=server_rate,
-            interrupted=True if interrupted else None,
+            interrupted=True if solution.interrupted else None,
         ),
     )
     if getattr(wanted, "guaranteed", False) and not found.is_guarantee:
         assert wanted.constants is not None
-        largest = max_learning_rate(network, wanted.constants, form_of(wanted))
+        largest = max_learning_rate(found.network, wanted.constants, form_of(wanted))
         raise InvalidInput(
             f"a guarantee was asked for, but the bound is proven for learning rates up to "
             f"{largest:.3g} here, and {found.learning_rate:g} was given: leave one of the two out"
         )
     return found
+
+
+def network_lines(
+    network: Network, learning_rate: float | None, names: Sequence[str] | None = None
+) -> list[str]:
+    """The lines of a file that hold a network, one per class, and the learning rate.
+
+    ``names`` are those of the whole fleet's classes, where the network has split them.
+    """
+    table = network.to_table()
+    head: dict[str, object] = {key: value for key, value in table.items() if key != "classes"}
+    if learning_rate is not None:
+        head["learning-rate"] = learning_rate
+    if names is not None:
+        head["fleet-names"] = list(names)
+    rows = [", ".join(_item(key, value) for key, value in row.items()) for row in table["classes"]]
+    return [
+        tomli_w.dumps(head).rstrip(),
+        "",
+        "# routing is the probability of each single client of a class.",
+        "classes = [",
+        *(f"  {{ {row} }}," for row in rows),
+        "]",
+    ]
+
+
+def read_objective(table: Table, folder: Path) -> Objective | None:
+    """What a plan in ``table`` was optimised for, with its constants; ``None`` without one."""
+    constants = None
+    if (inner := table.optional_table("constants")) is not None:
+        constants = LearningConstants.from_table(inner)
+        inner.close()
+    inner = table.optional_table("objective")
+    return None if inner is None else objective_from_table(inner, constants, folder)
+
+
+def _at_learning_rate(
+    objective: Objective, learning_rate: float | None, network: Network
+) -> tuple[Objective, Evaluation]:
+    if learning_rate is None:
+        return objective, objective.evaluate(network)
+    fixed = objective.with_learning_rate(learning_rate)
+    if objective.learning_rate is None:
+        with contextlib.suppress(InvalidInput, Unreachable):
+            best = objective.evaluate(network)
+            if math.isclose(best.learning_rate or 0.0, learning_rate, rel_tol=SAME_RATE):
+                return objective, best
+    return fixed, fixed.evaluate(network)
+
+
+def _item(key: str, value: object) -> str:
+    return tomli_w.dumps({key: value}).strip()

@@ -16,8 +16,7 @@ from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.planning import Plan, Sensitivity, sensitivity
 from sojourn.planning.advice import warnings
 from sojourn.planning.frontier import plan_frontier, traced_fleet
-from sojourn.planning.objectives import NoiseRate
-from sojourn.planning.objectives.base import form_of
+from sojourn.planning.objectives import NoiseRate, form_of
 from sojourn.planning.search.exponent import exponent_map
 from sojourn.report.page import Drawing, Report, Section
 from sojourn.report.verdict import Verdict

@@ -16,8 +16,8 @@ from sojourn._support.files import read_text, replacing
 from sojourn._support.ledger import Ledger
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import Fleet, Network
-from sojourn.planning.file import network_lines, read_objective
-from sojourn.planning.objectives.base import Objective
+from sojourn.planning.objectives import Objective
+from sojourn.planning.plan import network_lines, read_objective
 from sojourn.strategy.choices import FILE_KEYS, Choices
 from sojourn.version import __version__
 

@@ -18,7 +18,7 @@ from sojourn.fleet import Fleet, Network, named_routing
 from sojourn.fleet.laws import Law, ServiceLaw, fleet_laws, law_to_table
 from sojourn.fleet.named import is_named_routing, read_fleet, read_routing
 from sojourn.planning import Plan
-from sojourn.planning.objectives.base import Objective
+from sojourn.planning.objectives import Objective
 from sojourn.rules import Rule, check_rule, epoch_steps, rule_from_table, rule_to_table
 from sojourn.rules.registry import check_pair, rule_parameters
 from sojourn.rules.state import with_local_steps

@@ -9,8 +9,12 @@ import tomli_w
 from sojourn._support.configuration import Table
 from sojourn.fleet import Fleet, Network
 from sojourn.fleet.laws import ServiceLaw, as_laws, law_to_table
-from sojourn.planning.objectives import objective_from_table, objective_to_table
-from sojourn.planning.objectives.base import Evaluation, Objective
+from sojourn.planning.objectives import (
+    Evaluation,
+    Objective,
+    objective_from_table,
+    objective_to_table,
+)
 from sojourn.planning.search.routing import optimize_routing
 from sojourn.types import FloatArray
 

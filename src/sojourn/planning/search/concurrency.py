@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from sojourn.errors import InvalidInput, Unreachable
 from sojourn.fleet import MOST_TASKS, Fleet, Network, named_routing, square_root_routing
-from sojourn.planning.objectives.base import Objective, form_of, usual_concurrency
+from sojourn.planning.objectives import Objective, form_of, usual_concurrency
 from sojourn.planning.search.descent import descend
 from sojourn.planning.search.routing import SAME_VALUE, Progress, floor_of, optimize_routing
 from sojourn.planning.search.solution import Solution
@@ -51,7 +51,7 @@ def optimize_concurrency(
 
     >>> from sojourn.theory.constants import LearningConstants
     >>> from sojourn.fleet import built_in_fleet
-    >>> from sojourn.planning.objectives.base import PerTime
+    >>> from sojourn.planning.objectives import PerTime
     >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)
     >>> found = optimize_concurrency(
     ...     built_in_fleet("fifty"), PerTime(constants, 0.05, 0), routing="uniform"
@@ -71,6 +71,28 @@ def optimize_concurrency(
             if not search.networks:
                 raise
             return search.solution(interrupted=True)
+
+
+def optimize(
+    fleet: Fleet,
+    objective: Objective,
+    *,
+    concurrency: int | None = None,
+    routing: ArrayLike | str | None = None,
+    server_rate: float | None = None,
+    progress: Progress | None = None,
+) -> Solution:
+    """The best of what is left open: the concurrency, the routing, both, or nothing."""
+    if concurrency is None:
+        return optimize_concurrency(
+            fleet, objective, routing=routing, server_rate=server_rate, progress=progress
+        )
+    if routing is None:
+        return optimize_routing(
+            fleet, concurrency, objective, server_rate=server_rate, progress=progress
+        )
+    p = named_routing(fleet, routing) if isinstance(routing, str) else routing
+    return Solution.at(Network(fleet, p, concurrency, server_rate=server_rate), objective)
 
 
 def smallest_of_valley(value: Callable[[int], float]) -> int:
@@ -273,7 +295,7 @@ def optimize_buffer(
 
     >>> from sojourn.theory.constants import LearningConstants
     >>> from sojourn.fleet import built_in_fleet
-    >>> from sojourn.planning.objectives.base import PerRound
+    >>> from sojourn.planning.objectives import PerRound
     >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)
     >>> asked = {"concurrency": 20, "routing": "uniform"}
     >>> found = optimize_buffer(built_in_fleet("twenty"), PerRound(constants, 0.1, 1000), **asked)
@@ -291,12 +313,9 @@ def optimize_buffer(
         wanted: Objective = replace(objective, form=replace(form, buffer=buffer))  # type: ignore[type-var]
         if progress is not None:
             progress(f"buffer {buffer}")
-        if concurrency is None:
-            return optimize_concurrency(fleet, wanted, routing=routing, server_rate=server_rate)
-        if routing is None:
-            return optimize_routing(fleet, concurrency, wanted, server_rate=server_rate)
-        p = named_routing(fleet, routing) if isinstance(routing, str) else routing
-        return Solution.at(Network(fleet, p, concurrency, server_rate=server_rate), wanted)
+        return optimize(
+            fleet, wanted, concurrency=concurrency, routing=routing, server_rate=server_rate
+        )
 
     def value(buffer: int) -> float:
         if buffer not in found:

@@ -1,14 +1,14 @@
 """Descent over routings: softmax coordinates, the logarithm of the objective, exact gradients."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
 from sojourn.errors import Unreachable
 from sojourn.fleet import ROUTINGS, Fleet, Network
-from sojourn.planning.objectives.base import Objective
+from sojourn.planning.objectives import Objective
 from sojourn.types import FloatArray
 
 if TYPE_CHECKING:
@@ -141,14 +141,11 @@ class LogObjective:
         return log_value, self._sign * evaluation.log_gradient
 
 
-def has_gradient(
-    fleet: Fleet, concurrency: int, objective: Objective, *, server_rate: float | None = None
-) -> bool:
+def has_gradient(network: Network, objective: Objective) -> bool:
     """Whether the objective tells its gradient, wherever a closed-form routing reaches it."""
     for routing in ROUTINGS.values():
         try:
-            network = Network(fleet, routing(fleet), concurrency, server_rate=server_rate)
-            evaluation = objective.evaluate(network)
+            evaluation = objective.evaluate(replace(network, routing=routing(network.fleet)))
         except Unreachable:
             continue
         return evaluation.log_gradient is not None

@@ -1,11 +1,13 @@
 """Routings along one parameter, for objectives that tell no gradient."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn.errors import Unreachable
 from sojourn.fleet import Fleet, Network
-from sojourn.planning.objectives.base import Objective
+from sojourn.planning.objectives import Objective
 from sojourn.planning.search.descent import Descent, LogObjective, simplex
 from sojourn.planning.search.starts import Start
 from sojourn.types import FloatArray
@@ -51,20 +53,16 @@ def exponent_map(
     return np.array([[value(p, int(m)) for p in routings] for m in np.asarray(tasks).tolist()])
 
 
-def search_along_exponent(
-    fleet: Fleet, concurrency: int, objective: Objective, *, server_rate: float | None = None
-) -> tuple[Start, Descent]:
+def search_along_exponent(network: Network, objective: Objective) -> tuple[Start, Descent]:
     r"""The best :math:`p_i \propto \mu_i^\alpha`, then, for few classes, a simplex from there.
 
     Cost: at most 49 evaluations along :math:`\alpha`, and 100 per class for up to 8 classes.
     """
-    measure = LogObjective(objective)
+    measure, fleet = LogObjective(objective), network.fleet
 
     def value(exponent: float) -> float:
-        p = exponent_routing(fleet, exponent)
-        network = Network(fleet, p, concurrency, server_rate=server_rate)
         try:
-            return measure(network)[0]
+            return measure(replace(network, routing=exponent_routing(fleet, exponent)))[0]
         except Unreachable:
             return np.inf
 
@@ -79,9 +77,7 @@ def search_along_exponent(
         value, bounds=(low, high), method="bounded", options={"maxiter": MOST_STEPS, "xatol": 1e-4}
     )
     exponent = float(inner.x if inner.fun < values[best] else EXPONENTS[best])
-    routing = exponent_routing(fleet, exponent)
-    start = Start(
-        f"speed to the power {exponent:.3g}", fleet, fleet, np.arange(fleet.classes), routing
+    start = Start.whole_fleet(
+        f"speed to the power {exponent:.3g}", fleet, exponent_routing(fleet, exponent)
     )
-    begin = Network(fleet, routing, concurrency, server_rate=server_rate)
-    return start, simplex(begin, objective)
+    return start, simplex(start.network(network), objective)

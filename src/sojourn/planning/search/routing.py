@@ -1,16 +1,15 @@
 """The best routing for a fleet at a given concurrency: several descents, the best kept."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sojourn.errors import UnknownName, Unreachable
-from sojourn.fleet import Fleet, Network, check_concurrency, square_root_routing
-from sojourn.planning.objectives.base import Objective, PerRound, TimeToAccuracy
-from sojourn.planning.objectives.energy import Energy
+from sojourn.fleet import Fleet, Network, square_root_routing, uniform_routing
+from sojourn.planning.objectives import Energy, Objective, PerRound, TimeToAccuracy
 from sojourn.planning.search.descent import (
     MOST_STEPS,
     TOLERANCE,
@@ -72,7 +71,7 @@ def optimize_routing(
 
     >>> from sojourn.theory.constants import LearningConstants
     >>> from sojourn.fleet import built_in_fleet
-    >>> from sojourn.planning.objectives.base import PerTime
+    >>> from sojourn.planning.objectives import PerTime
     >>> constants = LearningConstants(initial_gap=15, smoothness=1, gradient_noise=3, heterogeneity=10)
     >>> objective = PerTime(constants, learning_rate=0.01, rounds=0)
     >>> optimize_routing(built_in_fleet("three-clusters"), 30, objective)
@@ -83,20 +82,18 @@ def optimize_routing(
       fast, the others: 8 x 0.0347... (rate 1)
       fast, 2 of 10: 2 x 0.218... (rate 1)
     """
-    m = check_concurrency(concurrency)
     if method not in METHODS:
         raise UnknownName("method", method, METHODS)
+    uniform = Network(fleet, uniform_routing(fleet), concurrency, server_rate=server_rate)
     with threadpool_limits(limits=1, user_api="blas"):
         if method == "adam":
             start = next(closed_form_starts(fleet))
-            uniform = Network(fleet, start.routing, m, server_rate=server_rate)
             return _solution(objective, [(start, adam(uniform, objective))])
-        if not has_gradient(fleet, m, objective, server_rate=server_rate):
-            found = search_along_exponent(fleet, m, objective, server_rate=server_rate)
-            return _solution(objective, [found])
+        if not has_gradient(uniform, objective):
+            return _solution(objective, [search_along_exponent(uniform, objective)])
         ended: list[tuple[Start, Descent]] = []
         try:
-            ended.extend(_search(fleet, m, objective, progress, server_rate=server_rate))
+            ended.extend(_search(uniform, objective, progress))
         except KeyboardInterrupt:
             if not ended:
                 raise
@@ -105,22 +102,22 @@ def optimize_routing(
 
 
 def _search(
-    fleet: Fleet,
-    concurrency: int,
+    network: Network,
     objective: Objective,
     progress: Progress | None,
     *,
-    server_rate: float | None,
     tolerance: float = TOLERANCE,
     most_steps: int = MOST_STEPS,
 ) -> Iterator[tuple[Start, Descent]]:
+    """Descents for the fleet, the tasks and the server of ``network``, whatever its routing."""
+
     def descend(
         starts: Iterable[Start], ended: list[tuple[Start, Descent]]
     ) -> Iterator[tuple[Start, Descent]]:
         for start in starts:
             if progress is not None:
                 progress(start.name)
-            begin = Network(start.fleet, start.routing, concurrency, server_rate=server_rate)
+            begin = start.network(network)
             try:
                 descent = lbfgs(begin, objective, tolerance=tolerance, most_steps=most_steps)
             except Unreachable:
@@ -128,16 +125,16 @@ def _search(
             ended.append((start, descent))
             yield ended[-1]
 
+    fleet = network.fleet
     many = fleet.classes >= MANY_CLASSES
     ended: list[tuple[Start, Descent]] = []
     if many:
-        outlined = _starts_by_outline(fleet, concurrency, objective, progress, server_rate)
-        yield from descend(outlined, ended)
+        yield from descend(_starts_by_outline(network, objective, progress), ended)
     else:
         yield from descend(closed_form_starts(fleet), ended)
         yield from descend(pace_setter_starts(fleet, square_root_routing(fleet)), ended)
     if not ended:
-        yield from descend(_attainable_start(fleet, concurrency, objective, server_rate), ended)
+        yield from descend(_attainable_start(network, objective), ended)
     best = _best(objective, ended)
     tried = {(start.place, start.number) for start, _ in ended}
     # Small fleets are searched to the next neighbour, large ones from a run of the outline down to
@@ -159,26 +156,14 @@ def _search(
 
 
 def _starts_by_outline(
-    fleet: Fleet,
-    concurrency: int,
-    objective: Objective,
-    progress: Progress | None,
-    server_rate: float | None,
+    network: Network, objective: Objective, progress: Progress | None
 ) -> Iterator[Start]:
     """The best symmetric start as an outline of the fleet has it, and the best if it is better."""
-    coarse = outline(fleet)
+    coarse = outline(network.fleet)
+    uniform = next(closed_form_starts(coarse.fleet)).network(network)
+    tolerance, steps = OUTLINE_TOLERANCE, OUTLINE_STEPS
     try:
-        ended = list(
-            _search(
-                coarse.fleet,
-                concurrency,
-                objective,
-                progress,
-                server_rate=server_rate,
-                tolerance=OUTLINE_TOLERANCE,
-                most_steps=OUTLINE_STEPS,
-            )
-        )
+        ended = list(_search(uniform, objective, progress, tolerance=tolerance, most_steps=steps))
     except Unreachable:
         return
     symmetric = [pair for pair in ended if not pair[0].group]
@@ -190,24 +175,21 @@ def _starts_by_outline(
     yield from coarse.starts(best[0], best[1].network)
 
 
-def _attainable_start(
-    fleet: Fleet, concurrency: int, objective: Objective, server_rate: float | None
-) -> Iterator[Start]:
+def _attainable_start(network: Network, objective: Objective) -> Iterator[Start]:
     """The routing of least noise and staleness, when an accuracy is out of reach of all others."""
-    floor = floor_of(objective)
+    floor, fleet, m = floor_of(objective), network.fleet, network.concurrency
     if floor is None:
-        p = square_root_routing(fleet)
-        objective.evaluate(Network(fleet, p, concurrency, server_rate=server_rate))
+        objective.evaluate(replace(network, routing=square_root_routing(fleet)))
         raise Unreachable(f"{objective.name} is not defined for any routing tried")
-    network = optimize_routing(fleet, concurrency, floor, server_rate=server_rate).network
+    least = optimize_routing(fleet, m, floor, server_rate=network.server_rate).network
     try:
-        objective.evaluate(network)
+        objective.evaluate(least)
     except Unreachable as error:
         raise Unreachable(
-            f"{error} This is the least that any routing attains with {concurrency} tasks in "
+            f"{error} This is the least that any routing attains with {m} tasks in "
             "flight: lower the learning rate, or leave it out to have it chosen."
         ) from error
-    yield Start("least noise", fleet, network.fleet, network.parents, network.routing)
+    yield Start("least noise", fleet, least.fleet, least.parents, least.routing)
 
 
 def floor_of(objective: Objective) -> Objective | None:
@@ -251,9 +233,8 @@ class Outline:
         """
         routing = without_setters(start, ended, self.whole)
         if not start.group:
-            every = np.arange(self.whole.classes)
             name = f"{start.name}, by way of {self.fleet.classes} classes"
-            yield Start(name, self.whole, self.whole, every, routing)
+            yield Start.whole_fleet(name, self.whole, routing)
             return
         middle = int(self.edges[start.place] + self.edges[start.place + 1] - 1) // 2
         yield from pace_setters(self.whole, routing, middle, start.number, start.mass(ended))

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sojourn.fleet import Network
-from sojourn.planning.objectives.base import Objective, form_of
-from sojourn.theory.bounds import max_learning_rate
+from sojourn.planning.objectives import Objective, is_guaranteed
 
 MOST_SHOWN = 12
 
@@ -62,10 +61,7 @@ class Solution:
     @property
     def is_guarantee(self) -> bool | None:
         """Whether the learning rate is within ``max_learning_rate``; ``None`` without one."""
-        if self.learning_rate is None or self.objective.constants is None:
-            return None
-        form = form_of(self.objective)
-        return self.learning_rate <= max_learning_rate(self.network, self.objective.constants, form)
+        return is_guaranteed(self.objective, self.network, self.learning_rate)
 
     def __repr__(self) -> str:
         fleet, p = self.network.fleet, self.network.routing

@@ -41,6 +41,15 @@ class Start:
     group: dict[int, int] = field(default_factory=dict)
     place: int = -1
 
+    @classmethod
+    def whole_fleet(cls, name: str, fleet: Fleet, routing: FloatArray) -> "Start":
+        """A start at which nobody is split off."""
+        return cls(name, fleet, fleet, np.arange(fleet.classes), routing)
+
+    def network(self, like: Network) -> Network:
+        """The network to descend from, with the tasks and the server of ``like``."""
+        return Network(self.fleet, self.routing, like.concurrency, server_rate=like.server_rate)
+
     @property
     def number(self) -> int:
         """How many clients set the pace."""
@@ -92,7 +101,7 @@ class Start:
 def closed_form_starts(fleet: Fleet) -> Iterator[Start]:
     """Uniform, balanced and square-root routing of the fleet as it is."""
     for name in ROUTINGS:
-        yield Start(name, fleet, fleet, np.arange(fleet.classes), named_routing(fleet, name))
+        yield Start.whole_fleet(name, fleet, named_routing(fleet, name))
 
 
 def pace_setter_starts(fleet: Fleet, routing: FloatArray) -> Iterator[Start]:

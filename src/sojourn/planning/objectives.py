@@ -1,13 +1,15 @@
-"""What to optimise: each objective turns a network into a number and its gradient."""
+"""What a plan can be optimised for: each objective turns a network into a number and its gradient."""
 
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self, cast, runtime_checkable
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast, runtime_checkable
 
-from sojourn._support.checks import check_rounds, check_scale
+from sojourn._support.checks import check_number, check_rounds, check_scale
 from sojourn._support.configuration import Table
-from sojourn.errors import InvalidFile, InvalidInput
+from sojourn._support.extensions import is_extension, load_extension
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.fleet import MOST_TASKS, Fleet, Network
 from sojourn.theory.bounds import (
     PAPER,
@@ -16,12 +18,14 @@ from sojourn.theory.bounds import (
     Horizon,
     Penalties,
     horizon,
+    max_learning_rate,
     penalties,
     per_round,
     per_time,
     per_time_horizon,
 )
 from sojourn.theory.constants import LearningConstants
+from sojourn.theory.energy import round_energy
 from sojourn.types import FloatArray
 
 if TYPE_CHECKING:
@@ -316,6 +320,15 @@ def form_of(objective: Objective) -> Form:
     return form if isinstance(form, Form) else PAPER
 
 
+def is_guaranteed(
+    objective: Objective, network: Network, learning_rate: float | None
+) -> bool | None:
+    """Whether a learning rate is within ``max_learning_rate``; ``None`` without it or constants."""
+    if learning_rate is None or objective.constants is None:
+        return None
+    return learning_rate <= max_learning_rate(network, objective.constants, form_of(objective))
+
+
 def usual_concurrency(objective: Objective, fleet: Fleet) -> int | None:
     """The tasks in flight that go with an objective that has no best number of them, if it says."""
     usual = getattr(objective, "usual_concurrency", None)
@@ -376,3 +389,133 @@ class NoiseRate(OfNetworkAlone):
         s = penalties(network)
         value = s.routing / (float(network.size) ** 2 * s.throughput)
         return Evaluation(value, s.routing_gradient / s.routing - s.log_throughput_gradient)
+
+
+@dataclass(frozen=True)
+class Energy(ToAccuracy):
+    r"""Energy until the mean squared gradient norm is below ``squared_gradient_norm``.
+
+    .. math:: E = e(p, m) \, T(p, m)
+
+    with :math:`e` of ``energy_per_round`` and :math:`T` of ``rounds_to_accuracy``, at the best
+    learning rate unless one is given. Without idle power it is least with one task in flight.
+
+    >>> Energy(LearningConstants(15, 1, 3, 10), squared_gradient_norm=0.5).name
+    'energy'
+    """
+
+    name: ClassVar[str] = "energy"
+    guaranteed: ClassVar[bool] = False
+    constants: LearningConstants
+    squared_gradient_norm: float
+    learning_rate: float | None = None
+    server_power: float = 0.0
+    form: Form = PAPER
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("server_power", self.server_power, least=0.0)
+
+    def evaluate(self, network: Network) -> Evaluation:
+        s = penalties(network, self.form)
+        rounds = self._rounds(s)
+        value, gradient = self._energy(s, rounds)
+        return Evaluation(value, gradient / value, rounds.learning_rate)
+
+    def _energy(self, s: Penalties, rounds: Horizon) -> tuple[float, FloatArray]:
+        """The energy to the accuracy, and its gradient."""
+        energy = round_energy(s, server_power=self.server_power)
+        if energy.value == 0.0:
+            raise InvalidInput(
+                "the fleet's powers are all zero: there is no energy to save. Give it powers"
+            )
+        gradient = energy.gradient * rounds.value + energy.value * rounds.gradient
+        return energy.value * rounds.value, gradient
+
+
+@dataclass(frozen=True)
+class TimeAndEnergy(Energy):
+    r"""Energy and time to an accuracy, weighed against each other.
+
+    .. math:: \rho \frac{E}{E^*} + (1 - \rho) \frac{T/\lambda}{T^*}
+
+    ``energy_share`` is :math:`\rho` in [0, 1]; ``best_energy`` and ``best_time`` are :math:`E^*` and
+    :math:`T^*`, the separate optima of ``Energy`` and ``TimeToAccuracy``, so that at best the value is
+    1 where both can be had at once.
+    """
+
+    name: ClassVar[str] = "time-and-energy"
+    energy_share: float = field(default=0.5, metadata={"required": True})
+    best_energy: float = 1.0
+    best_time: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("energy_share", self.energy_share, least=0.0, most=1.0)
+        check_scale("best_energy", self.best_energy)
+        check_scale("best_time", self.best_time)
+
+    def evaluate(self, network: Network) -> Evaluation:
+        s = penalties(network, self.form)
+        rounds = self._rounds(s)
+        energy, energy_gradient = self._energy(s, rounds)
+        time = per_time_horizon(s, rounds)
+        a, b = self.energy_share / self.best_energy, (1.0 - self.energy_share) / self.best_time
+        value = a * energy + b * time.value
+        gradient = a * energy_gradient + b * time.gradient
+        return Evaluation(value, gradient / value, rounds.learning_rate)
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    objective.name: objective
+    for objective in (
+        NoiseRate,
+        TimeToAccuracy,
+        TimeBudget,
+        PerTime,
+        PerRound,
+        Throughput,
+        Energy,
+        TimeAndEnergy,
+    )
+}
+"""The built-in objectives by name."""
+
+
+def objective_to_table(objective: Objective) -> dict[str, object]:
+    """An objective's table with its name: a built-in one, or ``module:Class``.
+
+    >>> objective_to_table(Throughput())
+    {'name': 'throughput'}
+    """
+    kind = type(objective)
+    built_in = OBJECTIVES.get(objective.name) is kind
+    name = objective.name if built_in else f"{kind.__module__}:{kind.__qualname__}"
+    return {"name": name, **objective.to_table()}
+
+
+def objective_from_table(
+    table: Table, constants: LearningConstants | None, folder: Path | None = None
+) -> Objective:
+    """The objective that ``table`` describes; a module that it names is looked for in ``folder`` too.
+
+    >>> objective_from_table(Table({"name": "throughput"}, "plan.toml"), None)
+    Throughput()
+    """
+    name = table.take("name", str)
+    if not is_extension(name) and name not in OBJECTIVES:
+        raise InvalidFile(f"{table.where}: {UnknownName('objective', name, OBJECTIVES)}")
+    try:
+        kind: Any = OBJECTIVES.get(name) or load_extension(name, "objective", folder)
+        if not hasattr(kind, "from_table"):
+            raise InvalidFile(
+                f"{table.where}: '{name}' is no objective: it has no 'from_table' to make one of a "
+                "table. Name a class that has."
+            )
+        objective: Objective = kind.from_table(table, constants)
+    except InvalidFile:
+        raise
+    except InvalidInput as error:
+        raise InvalidFile(f"{table.where}: {error}") from error
+    table.close()
+    return objective
