@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sojourn.simulation.events import Completions, DueTimes, Queues, furthest_behind
+from sojourn.simulation.events import Completions, Dispatch, DueTimes, Queues, furthest_behind
 from sojourn.types import FloatArray, IntArray
 
 _index = np.uint64
@@ -76,13 +76,10 @@ def place(queues: Queues, busy: Busy, clients: IntArray) -> None:
 def advance(
     queues: Queues,
     busy: Busy,
-    picks: FloatArray,
     gaps: FloatArray,
-    targets: NDArray[np.uint32],
+    dispatch: Dispatch,
     due_times: DueTimes | None,
-    pool: NDArray[np.uint32],
     idle_clients: int,
-    cursor: IntArray,
     now: float,
     limit: float,
     done: int,
@@ -90,17 +87,18 @@ def advance(
 ) -> tuple[int, float, bool]:
     """Run until the output is full, random numbers run out, or the clock passes ``limit``.
 
-    ``picks`` are uniform numbers that draw finishers, ``gaps`` unit exponential times and ``targets``
-    the routed clients; ``cursor`` says how many of picks (and gaps) and of targets have been used.
-    With ``due_times`` (never-queue) the client whose task is due first, among the first ``idle_clients``
-    of ``pool`` and the finisher, gets the task; without, the kernel is compiled without them.
+    The choices of ``dispatch`` are uniform numbers that draw finishers, ``gaps`` unit exponential times,
+    of which as many are used. With ``due_times`` (never-queue) the client whose task is due first, among
+    the first ``idle_clients`` of the pool and the finisher, gets the task; without, the kernel is
+    compiled without them.
     ``done`` rounds were completed before. Returns the rounds written, the clock, and whether it has
     passed ``limit``.
     """
     ends, following, sent = queues
     members, start, size, bound, mixed, bucket, rate = busy
     client_out, sent_out, time_out = completions
-    used, routed = cursor[0], cursor[1]
+    pool, _, targets, picks, cursor = dispatch
+    routed, used = cursor[0], cursor[1]
     nobody = np.uint32(following.size - 1)
     head, tail = _index(0), _index(1)
     written = 0
@@ -161,5 +159,5 @@ def advance(
         following[nobody if idle else ends[client, tail]] = slot
         ends[client, head] = slot if idle else first
         ends[client, tail] = slot
-    cursor[0], cursor[1] = used, routed
+    cursor[0], cursor[1] = routed, used
     return written, now, ended

@@ -65,13 +65,11 @@ class PlainRun:
         self._clients = n
         self._times = ServiceTimes(
             network,
-            scenario.law,
-            work=work,
-            paired=scenario.paired,
+            scenario,
+            seed,
             block=max(BLOCK, self.concurrency),
             least=2,
-            seed=seed,
-            delay_laws=(scenario.link_law, scenario.server_law) if network.has_delays else None,
+            delays=network.has_delays,
         )
         scale = self._times.scale if network.has_delays else np.zeros(3 * n + 1)
         self._takes_time = scale > 0.0

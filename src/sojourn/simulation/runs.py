@@ -12,7 +12,7 @@ from sojourn.simulation import events, memoryless, stations
 from sojourn.simulation.events import Completions, Dispatch
 from sojourn.simulation.plain import PlainRun
 from sojourn.simulation.scenario import Scenario, each_client
-from sojourn.simulation.starts import first_clients, first_journeys
+from sojourn.simulation.starts import first_clients, stationary_journeys
 from sojourn.simulation.streams import (
     BLOCK,
     Seed,
@@ -46,6 +46,10 @@ class Run(Protocol):
     def spent(self, now: float) -> FloatArray | None:
         """The time spent in every stage until ``now``, if the kernel records it."""
 
+    @property
+    def cut(self) -> IntArray | None:
+        """The rounds so far whose task was cut short; ``None``: none was."""
+
 
 def start_run(network: Network, scenario: Scenario, *, seed: Seed) -> Run:
     """A run at time 0, with the kernel that suits its law and policy."""
@@ -63,21 +67,63 @@ def start_run(network: Network, scenario: Scenario, *, seed: Seed) -> Run:
 
 
 class _KernelRun(ABC):
-    """A run whose kernel stops where random numbers run out, and goes on with fresh ones."""
+    """A run whose kernel stops where random numbers run out, and goes on with fresh ones.
 
+    It holds what every kernel dispatches by: clients drawn beforehand, choices among the idle, who is
+    idle, and whose task is due. ``_sends`` targets and ``_needed`` choices are ready for each call.
+    """
+
+    cut = None
     _queues: events.Queues
+    _sends = 1
+    _needed = 2
+
+    def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
+        starting, _, drawing, choosing = generators(seed, 4)
+        policy = scenario.policy
+        self._network, self._scenario, self._starting = network, scenario, starting
+        self._code = _COMPILED[type(policy)]
+        self._tasks = policy.in_flight(network)
+        self._block = max(BLOCK, self._tasks)
+        self._shuffled = isinstance(policy, Shuffled)
+        self._targets = (shuffled_stream if self._shuffled else routed_stream)(network, drawing)
+        self._choices = Stream(choosing.random, block=self._block)
+        self._pool = np.arange(network.size, dtype=np.uint32)
+        never_queue = isinstance(policy, NeverQueue)
+        self._due_times = _due_times(network, scenario) if never_queue else events.no_due_times()
+
+    @property
+    def _cohorts(self) -> bool:
+        return self._code == events.SYNCHRONOUS
+
+    def _first_clients(self) -> IntArray:
+        if self._shuffled and self._scenario.start == "spread":
+            return self._targets.take(self._tasks).astype(np.int64)
+        return first_clients(self._network, self._scenario.start, self._tasks, self._starting)
+
+    def _begin(self, clients: IntArray) -> int:
+        """The first tasks go to ``clients``; returns how many others are idle."""
+        return events.fill_pool(self._due_times, self._pool, clients)
 
     def advance(self, limit: float, done: int, completions: Completions) -> tuple[int, bool]:
         client, sent, time = completions
         written, ended = 0, False
         while written < client.size and not ended:
+            self._targets.ensure(self._sends)
+            self._choices.ensure(self._needed)
+            cursor = np.array([self._targets.used, self._choices.used])
+            values = self._targets.values, self._choices.values
+            dispatch = Dispatch(self._pool, self._due_times, *values, cursor)
             rest = client[written:], sent[written:], time[written:]
-            more, ended = self._advance(limit, done + written, rest)
+            more, ended = self._advance(dispatch, limit, done + written, rest)
+            self._targets.used, self._choices.used = map(int, cursor)
             written += more
         return written, ended
 
     @abstractmethod
-    def _advance(self, limit: float, done: int, completions: Completions) -> tuple[int, bool]:
+    def _advance(
+        self, dispatch: Dispatch, limit: float, done: int, completions: Completions
+    ) -> tuple[int, bool]:
         """As `advance`, for as long as the random numbers last."""
 
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
@@ -85,51 +131,6 @@ class _KernelRun(ABC):
 
     def spent(self, now: float) -> FloatArray | None:
         return None
-
-
-class _MemorylessRun(_KernelRun):
-    def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
-        starting, service, dispatch, picking = generators(seed, 4)
-        work = scenario.client_work(network)
-        rates = network.fleet.expand(network.fleet.service_rates) / work
-        n, m = network.size, scenario.policy.in_flight(network)
-        self._queues = events.empty_queues(n, m)
-        self._busy = memoryless.buckets(rates)
-        self._now = 0.0
-        self._picks = Stream(picking.random)
-        self._gaps = Stream(service.standard_exponential)
-        self._targets = routed_stream(network, dispatch)
-        never_queue = isinstance(scenario.policy, NeverQueue)
-        self._due_times = _due_times(network, scenario) if never_queue else None
-        self._pool = np.arange(n, dtype=np.uint32)
-        first = first_clients(network, scenario.start, m, starting)
-        memoryless.place(self._queues, self._busy, first)
-        self._idle = 0
-        if self._due_times is not None:
-            self._idle = events.fill_pool(self._due_times, self._pool, first)
-
-    def _advance(self, limit: float, done: int, completions: Completions) -> tuple[int, bool]:
-        for stream in (self._picks, self._gaps, self._targets):
-            stream.ensure(1)
-        cursor = np.array([self._picks.used, self._targets.used])
-        more, self._now, ended = memoryless.advance(
-            self._queues,
-            self._busy,
-            self._picks.values,
-            self._gaps.values,
-            self._targets.values,
-            self._due_times,
-            self._pool,
-            self._idle,
-            cursor,
-            self._now,
-            limit,
-            done,
-            completions,
-        )
-        self._picks.used = self._gaps.used = int(cursor[0])
-        self._targets.used = int(cursor[1])
-        return more, ended
 
 
 def _due_times(network: Network, scenario: Scenario) -> events.DueTimes:
@@ -141,135 +142,117 @@ def _due_times(network: Network, scenario: Scenario) -> events.DueTimes:
     return events.due_times(intervals(clients, m, scenario.client_work(network)))
 
 
-class _DispatchStreams:
-    """Clients drawn beforehand, choices among the idle, who is idle, and whose task is due."""
+class _MemorylessRun(_KernelRun):
+    """Choices pick who finishes, and the gaps between completions are used up beside them."""
 
-    def __init__(
-        self,
-        network: Network,
-        scenario: Scenario,
-        drawing: np.random.Generator,
-        choosing: np.random.Generator,
-    ) -> None:
-        policy = scenario.policy
-        self.shuffled = isinstance(policy, Shuffled)
-        self.targets = (shuffled_stream if self.shuffled else routed_stream)(network, drawing)
-        self._choices = Stream(choosing.random, block=max(BLOCK, policy.in_flight(network)))
-        self._pool = np.arange(network.size, dtype=np.uint32)
-        never_queue = isinstance(policy, NeverQueue)
-        self._due_times = _due_times(network, scenario) if never_queue else events.no_due_times()
+    _needed = 1
 
-    def begin(self, clients: IntArray) -> int:
-        """The first tasks go to ``clients``; returns how many others are idle."""
-        return events.fill_pool(self._due_times, self._pool, clients)
+    def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
+        super().__init__(network, scenario, seed)
+        rates = network.fleet.expand(network.fleet.service_rates) / scenario.client_work(network)
+        service = generators(seed, 2)[1]
+        self._gaps = Stream(service.standard_exponential, block=self._block)
+        self._queues = events.empty_queues(network.size, self._tasks)
+        self._busy = memoryless.buckets(rates)
+        self._now = 0.0
+        clients = self._first_clients()
+        memoryless.place(self._queues, self._busy, clients)
+        self._idle = self._begin(clients)
 
-    def ready(self, targets: int, choices: int) -> Dispatch:
-        """What the kernel draws on, with at least so many targets and choices left."""
-        self.targets.ensure(targets)
-        self._choices.ensure(choices)
-        cursor = np.array([self.targets.used, self._choices.used])
-        values = self.targets.values, self._choices.values
-        return Dispatch(self._pool, self._due_times, *values, cursor)
-
-    def used(self, dispatch: Dispatch) -> None:
-        """Continue where the kernel left off."""
-        self.targets.used, self._choices.used = map(int, dispatch.cursor)
+    def _advance(
+        self, dispatch: Dispatch, limit: float, done: int, completions: Completions
+    ) -> tuple[int, bool]:
+        self._gaps.ensure(1)
+        more, self._now, ended = memoryless.advance(
+            self._queues,
+            self._busy,
+            self._gaps.values,
+            dispatch,
+            self._due_times if self._code == events.NEVER_QUEUE else None,
+            self._idle,
+            self._now,
+            limit,
+            done,
+            completions,
+        )
+        self._gaps.used = int(dispatch.cursor[1])
+        return more, ended
 
 
 class _EventRun(_KernelRun):
     def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
-        starting, _, dispatch, choosing = generators(seed, 4)
-        policy = scenario.policy
-        n, m = network.size, policy.in_flight(network)
-        self._code = _COMPILED[type(policy)]
-        self._queues = events.empty_queues(n, m)
-        self._heap = events.empty_heap(min(n, m))
-        cohorts = isinstance(policy, Synchronous)
-        self._needed = max(2, m) if cohorts else 2
-        self._times = ServiceTimes(
-            network,
-            scenario.law,
-            work=scenario.client_work(network),
-            paired=scenario.paired,
-            block=max(BLOCK, m),
-            least=2 if scenario.paired else self._needed,
-            seed=seed,
-        )
-        self._streams = _DispatchStreams(network, scenario, dispatch, choosing)
-        if cohorts:
-            return
-        if self._streams.shuffled and scenario.start == "spread":
-            clients = self._streams.targets.take(m).astype(np.int64)
-        else:
-            clients = first_clients(network, scenario.start, m, starting)
-        events.place(self._queues, self._heap, self._times.times, clients)
-        self._heap.state[2] = self._streams.begin(clients)
+        super().__init__(network, scenario, seed)
+        m = self._tasks
+        self._queues = events.empty_queues(network.size, m)
+        self._heap = events.empty_heap(min(network.size, m))
+        self._needed = max(2, m) if self._cohorts else 2
+        least = 2 if scenario.paired else self._needed
+        self._times = ServiceTimes(network, scenario, seed, block=self._block, least=least)
+        if not self._cohorts:
+            clients = self._first_clients()
+            events.place(self._queues, self._heap, self._times.times, clients)
+            self._heap.state[2] = self._begin(clients)
 
-    def _advance(self, limit: float, done: int, completions: Completions) -> tuple[int, bool]:
+    def _advance(
+        self, dispatch: Dispatch, limit: float, done: int, completions: Completions
+    ) -> tuple[int, bool]:
         self._times.refill()
-        dispatch = self._streams.ready(1, self._needed)
         state = self._queues, self._heap, self._times.times
-        more, ended = events.advance(self._code, *state, dispatch, limit, done, completions)
-        self._streams.used(dispatch)
-        return more, ended
+        return events.advance(self._code, *state, dispatch, limit, done, completions)
 
 
 class _StationRun(_KernelRun):
     """Tasks travel, or queue at the server, or wait for clients that are away."""
 
     def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
-        starting, _, dispatch, choosing = generators(seed, 4)
-        policy = scenario.policy
-        n, m = network.size, policy.in_flight(network)
-        cohorts = isinstance(policy, Synchronous)
-        self._code = _COMPILED[type(policy)]
+        super().__init__(network, scenario, seed)
+        n, m = network.size, self._tasks
         self._calendars = scenario.calendars(network, seed)
         self._calendar = None if self._calendars is None else self._calendars.following()
         loses = self._calendar is not None and bool(self._calendar.loses[0])
         self._sends = m if loses else 1
-        self._needed = max(2, m) + 2 * loses if cohorts or loses else 2
+        self._needed = max(2, m) + 2 * loses if self._cohorts or loses else 2
         self._queues = events.empty_queues(n + 1, m)
         self._journeys = stations.no_journeys(n, m)
         self._heap = events.empty_heap(m)
         self._times = ServiceTimes(
             network,
-            scenario.law,
-            work=scenario.client_work(network),
-            paired=scenario.paired,
+            scenario,
+            seed,
             block=max(BLOCK, self._needed),
             least=2 if scenario.paired and not loses else self._needed,
-            seed=seed,
-            delay_laws=(scenario.link_law, scenario.server_law),
+            delays=True,
         )
-        self._streams = _DispatchStreams(network, scenario, dispatch, choosing)
-        if cohorts:
+        if self._cohorts:
             return
-        clients, stages = first_journeys(network, scenario.start, m, starting)
-        if self._streams.shuffled and scenario.start == "spread":
-            clients = self._streams.targets.take(m).astype(np.int64)
-            travels = self._times.scale[n + clients] > 0.0
-            stages = np.where(travels, stations.DOWNLINK, stations.SERVICE).astype(np.uint8)
+        clients, stages = self._first_journeys()
         placed = 0
         while placed < m:
             self._times.refill()
             placed = stations.place(self._state(), self._calendar, clients, stages, placed)
-        self._heap.state[2] = self._streams.begin(clients)
+        self._heap.state[2] = self._begin(clients)
+
+    def _first_journeys(self) -> tuple[IntArray, NDArray[np.uint8]]:
+        if self._scenario.start == "stationary":
+            return stationary_journeys(self._network, self._starting)
+        clients = self._first_clients()
+        travels = self._times.scale[self._network.size + clients] > 0.0
+        return clients, np.where(travels, stations.DOWNLINK, stations.SERVICE).astype(np.uint8)
 
     def _state(self) -> stations.Stations:
         return stations.Stations(self._queues, self._journeys, self._heap, self._times.times)
 
-    def _advance(self, limit: float, done: int, completions: Completions) -> tuple[int, bool]:
+    def _advance(
+        self, dispatch: Dispatch, limit: float, done: int, completions: Completions
+    ) -> tuple[int, bool]:
         self._times.refill()
         if self._calendars is not None and self._calendar is not None:
             # The window of the calendar in which the next event happens.
             while self._heap.state[0] and self._heap.when[0] >= self._calendar.end[0]:
                 self._calendar = self._calendars.following()
-        dispatch = self._streams.ready(self._sends, self._needed)
-        more, ended = stations.advance(
+        return stations.advance(
             self._code, self._state(), self._calendar, dispatch, limit, done, completions
         )
-        self._streams.used(dispatch)
-        return more, ended
 
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:
         return stations.under_way(self._queues, self._journeys)

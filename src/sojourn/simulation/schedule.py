@@ -152,16 +152,7 @@ class Schedule:
         """
         with ScheduleWriter(folder) as writer:
             writer.append(self.client, self.dispatched, self.time)
-            writer.finish(
-                self.pending_client,
-                self.pending_dispatched,
-                network=self.network,
-                scenario=self.scenario,
-                seed=self.seed,
-                horizon=self.horizon,
-                spent=self.spent,
-                cut=self.cut,
-            )
+            writer.finish(self)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> "Schedule":

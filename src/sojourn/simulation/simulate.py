@@ -15,7 +15,6 @@ from sojourn._support.memory import available_bytes, check_disk_for, check_memor
 from sojourn.errors import InvalidInput
 from sojourn.figures.timeline import LOOK_AHEAD, TASKS_EACH, Timeline
 from sojourn.fleet import Network
-from sojourn.simulation.plain import PlainRun
 from sojourn.simulation.runs import Run, start_run
 from sojourn.simulation.scenario import Scenario, ScenarioParts, chosen_scenario
 from sojourn.simulation.schedule import Schedule
@@ -78,47 +77,35 @@ def simulate(
     check_resources(network, scenario, rounds=rounds, time=time, folder=folder)
     run = start_run(network, scenario, seed=seed)
     horizon = None if time is None else float(time)
-    if folder is not None:
-        with ScheduleWriter(folder) as writer:
-            done = 0
-            for client, dispatched, times in _pieces(run, rounds, time, CHUNK):
-                writer.append(client, dispatched, times)
-                done += client.size
-                if progress is not None and done:
-                    progress(done, rounds or round(done * float(time or 0.0) / times[-1]))
-                last = float(times[-1]) if times.size else 0.0
-            writer.finish(
-                *run.in_flight(),
-                network=network,
-                scenario=scenario,
-                seed=seed,
-                horizon=horizon,
-                spent=run.spent(last if horizon is None else horizon),
-                cut=_cut(run),
-            )
-        return Schedule.read(folder)
-    pieces = list(_pieces(run, rounds, time, rounds or CHUNK))
-    client, dispatched, times = (
-        parts[0] if len(parts) == 1 else np.concatenate(parts)
-        for parts in zip(*pieces, strict=True)
-    )
-    spent = run.spent(float(times[-1]) if horizon is None else horizon)
-    return Schedule(
-        client,
-        dispatched,
-        times,
-        *run.in_flight(),
-        network=network,
-        scenario=scenario,
-        seed=seed,
-        horizon=horizon,
-        spent=spent,
-        cut=_cut(run),
-    )
 
+    def ended(client: NDArray[np.int32], dispatched: IntArray, times: FloatArray) -> Schedule:
+        """The schedule of these rounds, the last of which is the last of the run."""
+        last = float(times[-1]) if times.size else 0.0
+        return Schedule(
+            client,
+            dispatched,
+            times,
+            *run.in_flight(),
+            network=network,
+            scenario=scenario,
+            seed=seed,
+            horizon=horizon,
+            spent=run.spent(last if horizon is None else horizon),
+            cut=run.cut,
+        )
 
-def _cut(run: Run) -> IntArray | None:
-    return run.cut if isinstance(run, PlainRun) else None
+    if folder is None:
+        pieces = zip(*_pieces(run, rounds, time, rounds or CHUNK), strict=True)
+        return ended(*(np.concatenate(part) if len(part) > 1 else part[0] for part in pieces))
+    done = 0
+    with ScheduleWriter(folder) as writer:
+        for piece in _pieces(run, rounds, time, CHUNK):
+            writer.append(*piece)
+            done += piece[0].size
+            if progress is not None and done:
+                progress(done, rounds or round(done * float(time or 0.0) / piece[2][-1]))
+        writer.finish(ended(*piece))
+    return Schedule.read(folder)
 
 
 def _pieces(

@@ -58,18 +58,10 @@ def first_clients(
     return np.repeat(np.arange(n, dtype=np.int64), state)
 
 
-def first_journeys(
-    network: Network, start: Start, tasks: int, random: np.random.Generator
+def stationary_journeys(
+    network: Network, random: np.random.Generator
 ) -> tuple[IntArray, NDArray[np.uint8]]:
-    """The client of each of the first tasks and where it is on its way, ``(tasks,)`` each.
-
-    Tasks set out at time 0, on the downlink where there is one, unless the start is stationary.
-    """
-    if start_name(start) != "stationary":
-        clients = first_clients(network, start, tasks, random)
-        far = network.fleet.downlink
-        travels = np.zeros(network.size) if far is None else network.fleet.expand(far)
-        return clients, np.where(travels[clients] > 0.0, DOWNLINK, SERVICE).astype(np.uint8)
+    """The client of each task in steady state and where it is on its way, ``(tasks,)`` each."""
     found = stationary_whereabouts(network, random)
     everyone = np.arange(network.size, dtype=np.int64)
     parts = [
@@ -166,16 +158,7 @@ def _totals_and_links(
     variance = counts * mean * (1.0 + mean)
     largest = int(np.argmax(variance))
     if variance[largest] > on_links:
-        weight = _class_weight(gap, counts, largest)
-        others = np.arange(counts.size) != largest
-        while True:
-            totals = np.zeros(counts.size, dtype=np.int64)
-            totals[others] = random.negative_binomial(counts[others], gap[others])
-            links = int(random.poisson(on_links))
-            left = tasks - int(totals.sum()) - links
-            if left >= 0 and np.log1p(-random.random()) <= weight(left):
-                totals[largest] = left
-                return totals, links
+        return _fill_largest(gap, counts, tasks, largest, random, on_links)
     peak = np.floor(on_links) * log_mean - gammaln(np.floor(on_links) + 1.0)
     while True:
         totals = random.negative_binomial(counts, gap)
@@ -214,7 +197,7 @@ def _class_totals(
     variance = counts * mean * (1.0 + mean)
     largest = int(np.argmax(variance))
     if variance[largest] >= _FAIR_SHARE * variance.sum() or variance.sum() < _SMALL_VARIANCE:
-        return _fill_largest(gap, counts, tasks, largest, random)
+        return _fill_largest(gap, counts, tasks, largest, random)[0]
     half = np.zeros(counts.size, dtype=bool)
     half[np.argsort(variance)[::2]] = True
     drawn, left = _draw_half(gap[~half], counts[~half], gap[half], counts[half], tasks, random)
@@ -246,17 +229,24 @@ def _free_gaps(loads: FloatArray, counts: IntArray, tasks: int, theta: float = 0
 
 
 def _fill_largest(
-    gap: FloatArray, counts: IntArray, tasks: int, largest: int, random: np.random.Generator
-) -> IntArray:
+    gap: FloatArray,
+    counts: IntArray,
+    tasks: int,
+    largest: int,
+    random: np.random.Generator,
+    on_links: float = 0.0,
+) -> tuple[IntArray, int]:
+    """Tasks of each class and on links: the largest class makes up what the others leave."""
     weight = _class_weight(gap, counts, largest)
     others = np.arange(counts.size) != largest
     while True:
         totals = np.zeros(counts.size, dtype=np.int64)
         totals[others] = random.negative_binomial(counts[others], gap[others])
-        left = tasks - int(totals.sum())
+        links = int(random.poisson(on_links)) if on_links else 0
+        left = tasks - int(totals.sum()) - links
         if left >= 0 and np.log1p(-random.random()) <= weight(left):
             totals[largest] = left
-            return totals
+            return totals, links
 
 
 def _class_weight(gap: FloatArray, counts: IntArray, k: int) -> Callable[[int], float]:

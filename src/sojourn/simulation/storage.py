@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,10 @@ from sojourn._support.provenance import provenance
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import Network
 from sojourn.simulation.scenario import Scenario
-from sojourn.simulation.streams import Seed, seed_from_record, seed_record
-from sojourn.types import FloatArray, IntArray
+from sojourn.simulation.streams import seed_from_record, seed_record
+
+if TYPE_CHECKING:
+    from sojourn.simulation.schedule import Schedule
 
 FORMAT = "sojourn-schedule-2"
 
@@ -33,8 +35,11 @@ _ARRAYS: dict[str, np.dtype[Any]] = {
     "time": np.dtype("<f8"),
     "pending_client": np.dtype("<i4"),
     "pending_dispatched": np.dtype("<i8"),
+    "spent": np.dtype("<f8"),
+    "cut": np.dtype("<i8"),
 }
 _GROWING = ("client", "dispatched", "time")
+_OPTIONAL = ("spent", "cut")
 _SETTINGS = "schedule.json"
 
 
@@ -76,40 +81,24 @@ class ScheduleWriter:
             np.ascontiguousarray(values, dtype=_ARRAYS[name]).tofile(self._files[name])
         self._rounds += int(arrays[0].size)
 
-    def finish(
-        self,
-        pending_client: NDArray[np.int32],
-        pending_dispatched: IntArray,
-        *,
-        network: Network,
-        scenario: Scenario,
-        seed: Seed,
-        horizon: float | None,
-        spent: FloatArray | None = None,
-        cut: IntArray | None = None,
-    ) -> None:
-        """Add the tasks still in flight and how the schedule came about, and give it its name."""
+    def finish(self, schedule: "Schedule") -> None:
+        """Add all of ``schedule`` but the rounds, which were appended, and give the folder its name."""
         for name in _GROWING:
             self._write_header(name)
             os.fsync(self._files[name].fileno())
             self._files[name].close()
-        for name, values in (
-            ("pending_client", pending_client),
-            ("pending_dispatched", pending_dispatched),
-        ):
-            np.save(self._temporary / f"{name}.npy", values.astype(_ARRAYS[name]))
-        if spent is not None:
-            np.save(self._temporary / "spent.npy", spent)
-        if cut is not None:
-            np.save(self._temporary / "cut.npy", cut)
+        for name in ("pending_client", "pending_dispatched", *_OPTIONAL):
+            values = getattr(schedule, name)
+            if values is not None:
+                np.save(self._temporary / f"{name}.npy", values.astype(_ARRAYS[name]))
         settings = {
             "format": FORMAT,
             "rounds": self._rounds,
-            "scenario": scenario.to_table(),
-            "seed": seed_record(seed),
-            "horizon": horizon,
-            "network": network.to_table(),
-            "provenance": provenance(seed=seed_record(seed)),
+            "scenario": schedule.scenario.to_table(),
+            "seed": seed_record(schedule.seed),
+            "horizon": schedule.horizon,
+            "network": schedule.network.to_table(),
+            "provenance": provenance(seed=seed_record(schedule.seed)),
         }
         (self._temporary / _SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
         self._temporary.chmod(0o755)
@@ -166,7 +155,11 @@ def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
     settings = parse_json(read_text(where, encoding="utf-8"), str(where))
     if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         raise InvalidFile(f"{folder}: not a schedule in the format {FORMAT}")
-    arrays = {name: _mapped(path / f"{name}.npy", name) for name in _ARRAYS}
+    arrays = {
+        name: _mapped(path / f"{name}.npy", dtype)
+        for name, dtype in _ARRAYS.items()
+        if name not in _OPTIONAL or is_file(path / f"{name}.npy")
+    }
     try:
         network = Network.from_table(settings["network"], f"{path / _SETTINGS}: network")
         scenario = Scenario.from_table(settings["scenario"], path.parent)
@@ -177,14 +170,10 @@ def read_fields(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidFile(f"{path / _SETTINGS}: the entry {error} is missing or wrong") from error
     if any(arrays[name].shape != (rounds,) for name in _GROWING):
         raise InvalidFile(f"{folder}: the arrays do not have the {rounds} rounds it should have")
-    if is_file(path / "spent.npy"):
-        arrays["spent"] = _mapped(path / "spent.npy", "time")
-    if is_file(path / "cut.npy"):
-        arrays["cut"] = _mapped(path / "cut.npy", "dispatched")
     return {**arrays, "network": network, "scenario": scenario, "seed": seed, "horizon": horizon}
 
 
-def _mapped(path: Path, name: str) -> NDArray[Any]:
+def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
     array: NDArray[Any]
     try:
         if path.stat().st_size <= 128:  # no elements: there is nothing to map
@@ -193,6 +182,6 @@ def _mapped(path: Path, name: str) -> NDArray[Any]:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: cannot be read as a NumPy array ({error})") from error
-    if array.dtype != _ARRAYS[name] or array.ndim != 1:
-        raise InvalidFile(f"{path}: should be a vector of {_ARRAYS[name]}")
+    if array.dtype != dtype or array.ndim != 1:
+        raise InvalidFile(f"{path}: should be a vector of {dtype}")
     return array

@@ -5,8 +5,8 @@ numbers must give the same schedule. Blocks have one size, so a schedule does no
 many rounds are asked for at a time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from sojourn._support.checks import check_seed
 from sojourn._support.compiling import Deferring  # noqa: F401
 from sojourn.fleet import Network
-from sojourn.fleet.laws import ServiceLaw
 from sojourn.simulation.events import Times
 from sojourn.types import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from sojourn.simulation.scenario import Scenario
 
 BLOCK = 8192
 CLIENT_BLOCK = 32
@@ -64,13 +66,24 @@ def generators(seed: Seed, number: int) -> list[np.random.Generator]:
     return [np.random.Generator(np.random.SFC64(child)) for child in spawned(seed, number)]
 
 
+def substreams(seed: Seed, place: int, number: int) -> list[np.random.Generator]:
+    """``number`` independent generators below the one at ``place`` of `generators`."""
+    return generators(_below(seed, place), number)
+
+
 def spawned(seed: Seed, number: int) -> list[np.random.SeedSequence]:
     """Independent seeds that depend on ``seed`` only, however often this is called."""
+    return [_below(seed, place) for place in range(number)]
+
+
+def _below(seed: Seed, place: int) -> np.random.SeedSequence:
+    """What a fresh ``seed`` spawns at ``place``."""
     sequence = seed_sequence(seed)
-    fresh = np.random.SeedSequence(
-        entropy=sequence.entropy, spawn_key=sequence.spawn_key, pool_size=sequence.pool_size
+    return np.random.SeedSequence(
+        entropy=sequence.entropy,
+        spawn_key=(*sequence.spawn_key, place),
+        pool_size=sequence.pool_size,
     )
-    return fresh.spawn(number)
 
 
 def seed_sequence(seed: Seed) -> np.random.SeedSequence:
@@ -94,23 +107,6 @@ def seed_from_record(record: object) -> Seed:
             entropy=record["entropy"], spawn_key=tuple(record["spawn-key"])
         )
     return int(record)  # type: ignore[call-overload,no-any-return]
-
-
-def substreams(seed: Seed, place: int, number: int) -> list[np.random.Generator]:
-    """``number`` independent generators below the one at ``place`` of `generators`."""
-    sequence = seed_sequence(seed)
-    return [
-        np.random.Generator(
-            np.random.SFC64(
-                np.random.SeedSequence(
-                    entropy=sequence.entropy,
-                    spawn_key=(*sequence.spawn_key, place, i),
-                    pool_size=sequence.pool_size,
-                )
-            )
-        )
-        for i in range(number)
-    ]
 
 
 class AliasTable(NamedTuple):
@@ -204,22 +200,21 @@ class ServiceTimes:
     that its j-th task takes the same time under every policy and concurrency (common random numbers).
     ``row[i]`` is the stream of client i and ``scale[i]`` its mean service time; ``values[r, used[r]]``
     is the next number of stream r. Rows are refilled in blocks of one size, so that the numbers do not
-    depend on when; ``least`` are ready in every row. With ``delay_laws``, those of links and of the
+    depend on when; ``least`` are ready in every row. With ``delays``, those of links and of the
     server, entries n to 3 n are the downlinks and uplinks of the clients, and the last is the server.
     """
 
     def __init__(
         self,
         network: Network,
-        laws: Sequence[ServiceLaw],
+        scenario: "Scenario",
+        seed: Seed,
         *,
-        work: FloatArray,
-        paired: bool,
         block: int,
         least: int,
-        seed: Seed,
-        delay_laws: tuple[ServiceLaw, ServiceLaw] | None = None,
+        delays: bool = False,
     ) -> None:
+        laws, paired, work = scenario.law, scenario.paired, scenario.client_work(network)
         n, fleet = network.size, network.fleet
         law_of = np.repeat(network.parents if len(laws) > 1 else 0 * network.parents, fleet.counts)
         self.least = least
@@ -237,18 +232,17 @@ class ServiceTimes:
             )
         rows: list[IntArray] = [np.arange(n) if paired else law_of.astype(np.int64)]
         scales: list[FloatArray] = [work / fleet.expand(fleet.service_rates)]
-        if delay_laws is not None:
-            link_law, server_law = delay_laws
+        if delays:
             for place, means in ((DOWNLINK, fleet.downlink), (UPLINK, fleet.uplink)):
                 scales.append(np.zeros(n) if means is None else fleet.expand(means))
                 rows.append(len(self._random) + (np.arange(n) if paired else np.zeros(n, np.int64)))
                 random = substreams(seed, place, n) if paired else [generators(seed, place + 1)[-1]]
                 self._random += random
-                self._laws += [link_law] * len(random)
+                self._laws += [scenario.link_law] * len(random)
             scales.append(np.array([1.0 / (network.server_rate or np.inf)]))
             rows.append(np.array([len(self._random)]))
             self._random.append(generators(seed, SERVER + 1)[SERVER])
-            self._laws.append(server_law)
+            self._laws.append(scenario.server_law)
         self.row: IntArray = np.concatenate(rows)
         self.scale: FloatArray = np.concatenate(scales)
         number = len(self._random)
