@@ -19,22 +19,21 @@ policy           the next task goes to
 ===============  =================================================================================
 """
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from sojourn._support.extensions import from_table, to_table
 from sojourn.dispatch.policies import (
+    POLICIES,
+    Attempts,
+    FirstOf,
     Idle,
     NeverQueue,
+    Restart,
     Routed,
     Shuffled,
     Synchronous,
+    as_policy,
     intervals,
+    policy_to_table,
 )
 from sojourn.dispatch.policy import Chooser, Policy, View, not_deployable
-from sojourn.dispatch.stopping import Attempts, FirstOf, Restart
-from sojourn.errors import InvalidInput
 
 __all__ = [
     "POLICIES",
@@ -54,38 +53,3 @@ __all__ = [
     "not_deployable",
     "policy_to_table",
 ]
-
-POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy
-    for policy in (Routed, NeverQueue, Idle, Shuffled, Synchronous, Restart, FirstOf, Attempts)
-}
-"""Every policy by the name that configuration calls it."""
-
-
-def as_policy(
-    given: "str | Mapping[str, object] | Policy", where: str = "policy", folder: Path | None = None
-) -> Policy:
-    """A policy as it is, or of its name (``module:name`` for one's own), or from its table.
-
-    >>> as_policy("never-queue"), as_policy({"name": "restart", "max-staleness": 5})
-    (NeverQueue(patience=None), Restart(max_staleness=5))
-    """
-    if not isinstance(given, str | Mapping):
-        policy: Any = given
-    else:
-        policy = from_table(given, POLICIES, "policy", where=where, folder=folder)
-    if not isinstance(policy, Policy):
-        raise InvalidInput(
-            f"{where}: a policy must be an instance of sojourn.dispatch.Policy; it is {policy!r}"
-        )
-    return policy
-
-
-def policy_to_table(policy: Policy) -> "str | dict[str, object]":
-    """What `as_policy` reads back: the name alone where there are no parameters.
-
-    >>> policy_to_table(NeverQueue())
-    'never-queue'
-    """
-    table = to_table(policy, POLICIES)
-    return str(table["name"]) if len(table) == 1 else table

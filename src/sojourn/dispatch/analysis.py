@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from sojourn.dispatch import POLICIES, NeverQueue, Policy, Routed, as_policy
+from sojourn.dispatch.policies import POLICIES, NeverQueue, Routed, as_policy
+from sojourn.dispatch.policy import Policy
 from sojourn.errors import InvalidInput
 from sojourn.fleet import Network
 from sojourn.fleet.laws import LawLike, Laws
