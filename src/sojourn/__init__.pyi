@@ -37,8 +37,7 @@ from .fleet.calendars import (
     read_hours as read_hours,
 )
 from .fleet.from_logs import estimate_fleet as estimate_fleet, read_log as read_log
-from .fleet.laws import Law as Law, Trace as Trace
-from .fleet.traces import read_trace as read_trace
+from .fleet.laws import Law as Law, Trace as Trace, read_trace as read_trace
 from .planning import (
     EnergyFrontier as EnergyFrontier,
     Frontier as Frontier,

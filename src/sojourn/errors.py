@@ -13,7 +13,8 @@ The command line prints the message alone and exits with code 2.
 """
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -48,6 +49,23 @@ class UnknownName(InvalidInput):
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors come back from other processes, pickled."""
         return UnknownName, self._given
+
+
+@contextmanager
+def reading(where: object) -> Iterator[None]:
+    """Read the file ``where``: what is found invalid meanwhile is invalid there, and says so.
+
+    >>> with reading("fleet.csv"):
+    ...     raise InvalidInput("the law is missing")
+    Traceback (most recent call last):
+    sojourn.errors.InvalidFile: fleet.csv: the law is missing
+    """
+    try:
+        yield
+    except InvalidFile:
+        raise
+    except InvalidInput as error:
+        raise InvalidFile(f"{where}: {error}") from error
 
 
 class Unreachable(InvalidInput):

@@ -8,8 +8,7 @@ import pytest
 from sojourn.dispatch.analysis import analyze
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.fleet import Fleet, Network
-from sojourn.fleet.laws import LAW_NAMES, Law
-from sojourn.fleet.traces import read_trace
+from sojourn.fleet.laws import LAW_NAMES, Law, read_trace
 from sojourn.simulation.simulate import simulate
 
 SQUARED_VARIATION = {

@@ -7,9 +7,8 @@ import pytest
 
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import Fleet, Network, uniform_routing
-from sojourn.fleet.laws import Law, Trace, as_laws
+from sojourn.fleet.laws import Law, Trace, as_laws, trace_fleet
 from sojourn.fleet.named import read_fleet
-from sojourn.fleet.traces import trace_fleet
 from sojourn.planning.search import group_clients
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate

@@ -11,8 +11,7 @@ import sojourn as sj
 from sojourn._support.compiling import read_only
 from sojourn.theory.bounds import penalties
 from sojourn.theory.jackson import occupancy, steady_state
-from sojourn.theory.jackson.contour import contour_integral
-from sojourn.theory.jackson.steady_state import mean_value_analysis
+from sojourn.theory.jackson.steady_state import contour_integral, mean_value_analysis
 from tests.reference.enumeration_stations import enumerate_stations
 
 EXACT = json.loads((Path(__file__).parent.parent / "reference" / "stations.json").read_text())

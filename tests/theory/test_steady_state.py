@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 import sojourn as sj
 from sojourn._support.compiling import read_only
 from sojourn.theory.jackson import steady_state
-from sojourn.theory.jackson.contour import contour_integral
+from sojourn.theory.jackson.steady_state import contour_integral
 from tests.reference.enumeration import enumerate_network
 
 rates = st.floats(1e-3, 1e3)

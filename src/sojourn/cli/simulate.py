@@ -213,7 +213,7 @@ def simulate(
     from sojourn._support.progress import progress_bar
     from sojourn._support.provenance import provenance
     from sojourn.fleet.calendars import read_drift, read_hours
-    from sojourn.fleet.laws import as_laws
+    from sojourn.fleet.laws import as_laws, read_trace
     from sojourn.simulation.replicate import replicate
     from sojourn.simulation.simulate import simulate as simulate_network
     from sojourn.strategy import Strategy
@@ -335,8 +335,7 @@ def _options(
     source: str, law: str | None, pairs: list[str], trace: Path | None
 ) -> "tuple[Fleet, Choices]":
     """The whole fleet, whose classes a trace names, and what the options say of service times."""
-    from sojourn.fleet.laws import as_laws
-    from sojourn.fleet.traces import read_trace
+    from sojourn.fleet.laws import as_laws, read_trace
     from sojourn.strategy import Choices, read_strategy_file
 
     fleet = read_strategy_file(source).fleet if source.endswith(".toml") else read_fleet(source)
@@ -364,8 +363,7 @@ def _traced(
     network: Network, fleet: Fleet, laws: "tuple[ServiceLaw, ...]", speeds: bool
 ) -> tuple[list[float] | None, Network]:
     """What durations of a trace are multiplied by, and the network, at the trace's speeds if asked."""
-    from sojourn.fleet.laws import Trace
-    from sojourn.fleet.traces import trace_factors, trace_fleet
+    from sojourn.fleet.laws import Trace, trace_factors, trace_fleet
 
     traces = [law for law in laws if isinstance(law, Trace)]
     if not traces:

@@ -5,15 +5,26 @@ import math
 import os
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sojourn._support.csv_table import class_in, number_in, put_in_order, read_csv
 from sojourn._support.files import replacing
-from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.errors import InvalidFile, InvalidInput, reading
 from sojourn.fleet.fleet import Fleet
 from sojourn.types import FloatArray
+
+_Pairs = tuple[tuple[tuple[float, float], ...], ...]
+
+
+def _pairs(rows: Any, otherwise: str) -> _Pairs:
+    """Rows of two numbers each; ``otherwise`` is what to say if they are none."""
+    try:
+        return tuple(tuple((float(a), float(b)) for a, b in row) for row in rows)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput(otherwise) from None
 
 
 @dataclass(frozen=True, init=False)
@@ -27,19 +38,11 @@ class Hours:
     [0.5, 0.3333]
     """
 
-    devices: tuple[tuple[tuple[float, float], ...], ...]
+    devices: _Pairs
     period: float
 
     def __init__(self, devices: object, period: float) -> None:
-        try:
-            rows = tuple(
-                tuple((float(a), float(b)) for a, b in intervals)
-                for intervals in devices  # type: ignore[attr-defined]
-            )
-        except (TypeError, ValueError, OverflowError):
-            raise InvalidInput(
-                "hours must be a list per device of intervals (from, until)"
-            ) from None
+        rows = _pairs(devices, "hours must be a list per device of intervals (from, until)")
         if not rows:
             raise InvalidInput("hours must have at least one device")
         if not (math.isfinite(period) and period > 0.0):
@@ -77,16 +80,10 @@ class Drift:
     Drift(1 change of 1 class)
     """
 
-    steps: tuple[tuple[tuple[float, float], ...], ...]
+    steps: _Pairs
 
     def __init__(self, steps: object) -> None:
-        try:
-            rows = tuple(
-                tuple((float(t), float(f)) for t, f in pairs)
-                for pairs in steps  # type: ignore[attr-defined]
-            )
-        except (TypeError, ValueError, OverflowError):
-            raise InvalidInput("drift must be a list per class of (time, factor)") from None
+        rows = _pairs(steps, "drift must be a list per class of (time, factor)")
         if not rows:
             raise InvalidInput("drift must have a list of (time, factor) for at least one class")
         for pairs in rows:
@@ -150,11 +147,9 @@ def read_hours(path: str | os.PathLike[str], *, period: float | None = None) -> 
         raise InvalidFile(f"{path}: no hours: there is no line below the column names")
     put_in_order(devices)
     latest = max(intervals[-1][1] for intervals in devices.values())
-    try:
-        intervals = [[(a, b) for a, b, _ in own] for own in devices.values()]
+    intervals = [[(a, b) for a, b, _ in own] for own in devices.values()]
+    with reading(path):
         return Hours(intervals, latest if period is None else period)
-    except InvalidInput as error:
-        raise InvalidFile(f"{path}: {error}") from error
 
 
 def write_hours(hours: Hours, path: str | os.PathLike[str]) -> None:

@@ -145,6 +145,11 @@ class Fleet:
         present = {name: getattr(self, name) for name in NUMBER_COLUMNS}
         return {name: values for name, values in present.items() if values is not None}
 
+    def column(self, name: str) -> FloatArray:
+        """An optional column of numbers, shape ``(k,)``; zeros if the fleet has none of that name."""
+        values = getattr(self, name)
+        return np.zeros(self.classes) if values is None else values
+
     def select(
         self,
         classes: ArrayLike,

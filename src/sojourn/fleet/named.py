@@ -13,7 +13,7 @@ import numpy as np
 
 from sojourn._support.csv_table import read_csv
 from sojourn._support.files import is_file
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.errors import InvalidFile, UnknownName, reading
 from sojourn.fleet.fleet import Fleet
 from sojourn.fleet.laws import fleet_laws
 from sojourn.fleet.network import ROUTINGS, Network, named_routing
@@ -109,10 +109,8 @@ def read_fleet(text: str, folder: Path | None = None) -> Fleet:
     path = _located(text, folder)
     if is_file(path) or path.suffix == ".csv":
         fleet = Fleet.from_csv(path)
-        try:
+        with reading(path):
             fleet_laws(fleet)
-        except InvalidInput as error:
-            raise InvalidFile(f"{path}: {error}") from error
         return fleet
     if text in BUILT_IN_FLEETS:
         return built_in_fleet(text)
@@ -138,10 +136,8 @@ def read_routing(text: str, fleet: Fleet, folder: Path | None = None) -> FloatAr
             return named_routing(fleet, text)
         raise InvalidFile(f"{path}: no such file, and {UnknownName('routing', text, ROUTINGS)}")
     table = read_csv(path, ["routing"], required=["routing"], may_add=lambda *_: True)
-    try:
+    with reading(path):
         return Network(fleet, table.numbers("routing"), 1).routing
-    except InvalidInput as error:
-        raise InvalidFile(f"{path}: {error}") from error
 
 
 def is_named_routing(text: str, fleet: Fleet, routing: FloatArray) -> bool:

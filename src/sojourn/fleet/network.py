@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sojourn._support.checks import check_number, in_short
 from sojourn._support.configuration import Table
 from sojourn._support.numbers import number
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName, reading
 from sojourn.figures.notebook import bar, table_html
 from sojourn.fleet.columns import FASTEST, SLOWEST, positive_vector
 from sojourn.fleet.fleet import NUMBER_COLUMNS, Fleet
@@ -188,7 +188,7 @@ class Network:
         }
         if len(given_columns) > 1:
             raise InvalidFile(f"{given.where}: 'classes' must all have the same columns")
-        try:
+        with reading(given.where):
             fleet = Fleet(
                 columns["service-rate"],
                 columns["count"],
@@ -203,8 +203,6 @@ class Network:
                 parents=columns["fleet-class"],
                 server_rate=server_rate,
             )
-        except InvalidInput as error:
-            raise InvalidFile(f"{given.where}: {error}") from error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Network) and self._content == other._content

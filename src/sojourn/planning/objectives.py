@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast, runtime_c
 from sojourn._support.checks import check_number, check_rounds, check_scale
 from sojourn._support.configuration import Table
 from sojourn._support.extensions import is_extension, load_extension
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.errors import InvalidFile, InvalidInput, UnknownName, reading
 from sojourn.fleet import MOST_TASKS, Fleet, Network
 from sojourn.theory.bounds import (
     PAPER,
@@ -505,17 +505,13 @@ def objective_from_table(
     name = table.take("name", str)
     if not is_extension(name) and name not in OBJECTIVES:
         raise InvalidFile(f"{table.where}: {UnknownName('objective', name, OBJECTIVES)}")
-    try:
+    with reading(table.where):
         kind: Any = OBJECTIVES.get(name) or load_extension(name, "objective", folder)
         if not hasattr(kind, "from_table"):
-            raise InvalidFile(
-                f"{table.where}: '{name}' is no objective: it has no 'from_table' to make one of a "
-                "table. Name a class that has."
+            raise InvalidInput(
+                f"'{name}' is no objective: it has no 'from_table' to make one of a table. Name a "
+                "class that has."
             )
         objective: Objective = kind.from_table(table, constants)
-    except InvalidFile:
-        raise
-    except InvalidInput as error:
-        raise InvalidFile(f"{table.where}: {error}") from error
     table.close()
     return objective

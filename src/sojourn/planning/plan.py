@@ -16,7 +16,7 @@ from sojourn._support.configuration import Table
 from sojourn._support.files import replacing
 from sojourn._support.provenance import provenance
 from sojourn.dispatch import NeverQueue, Policy, Routed, policy_to_table
-from sojourn.errors import InvalidFile, InvalidInput, Unreachable
+from sojourn.errors import InvalidFile, InvalidInput, Unreachable, reading
 from sojourn.figures.figure import Figure
 from sojourn.figures.notebook import table_html
 from sojourn.fleet import (
@@ -43,7 +43,7 @@ from sojourn.planning.search.concurrency import optimize
 from sojourn.planning.search.routing import Progress
 from sojourn.theory.bounds import max_learning_rate, penalties, per_round
 from sojourn.theory.constants import LearningConstants
-from sojourn.theory.energy import POWERS, energy_per_round
+from sojourn.theory.energy import energy_per_round, has_powers
 from sojourn.theory.jackson import analyze
 from sojourn.theory.jackson.classes import NEVER, PLAN, UNIFORM, class_figure, shown_classes
 from sojourn.types import FloatArray
@@ -178,7 +178,7 @@ class Plan:
         return evaluation.value, evaluation.learning_rate
 
     def _energy(self, network: Network) -> float | None:
-        if not any(name in network.fleet.columns for name in POWERS):
+        if not has_powers(network.fleet):
             return None
         power = getattr(self.objective, "server_power", 0.0)
         return energy_per_round(network, server_power=power).value
@@ -271,13 +271,9 @@ class Plan:
             raise InvalidFile(
                 f"{path}: a strategy, not a plan: it has no [objective]. Read it with Strategy.read."
             )
-        try:
+        with reading(path):
             fleet = network.whole_fleet(names)
             objective, evaluation = _at_learning_rate(objective, learning_rate, network)
-        except InvalidFile:
-            raise
-        except InvalidInput as error:
-            raise InvalidFile(f"{path}: {error}") from error
         return cls(
             fleet=fleet,
             objective=objective,

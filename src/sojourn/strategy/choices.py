@@ -12,8 +12,7 @@ from sojourn._support.configuration import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.fleet import Fleet
 from sojourn.fleet.calendars import Drift, Hours, as_drift, as_hours, read_drift, read_hours
-from sojourn.fleet.laws import Laws, ServiceLaw, as_law, law_to_table
-from sojourn.fleet.traces import read_laws
+from sojourn.fleet.laws import Laws, ServiceLaw, as_law, law_to_table, read_laws
 from sojourn.rules import dynamic_local_steps
 from sojourn.rules.state import LocalSteps
 from sojourn.theory.floor import balanced_work

@@ -58,8 +58,8 @@ PAPER = Form()
 
 
 @dataclass(frozen=True, eq=False)
-class Bound:
-    """A bound's value, its gradient in the routing (shape ``(k,)``), and its terms by name."""
+class Sum:
+    """A value, its gradient in the routing (shape ``(k,)``), and its terms by name."""
 
     value: float
     gradient: FloatArray
@@ -67,7 +67,11 @@ class Bound:
 
     def __repr__(self) -> str:
         terms = ", ".join(f"{name} {value:.6g}" for name, value in self.terms.items())
-        return f"Bound({self.value:.8g}: {terms})"
+        return f"{type(self).__name__}({self.value:.8g}: {terms})"
+
+
+class Bound(Sum):
+    """A bound's value, its gradient in the routing (shape ``(k,)``), and its terms by name."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 from sojourn._support.checks import check_scale
 from sojourn._support.configuration import Table
 from sojourn._support.files import is_file
-from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.errors import InvalidInput, reading
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,8 @@ class LearningConstants:
         values = {
             field.name: table.take(field.name.replace("_", "-"), float) for field in fields(cls)
         }
-        try:
+        with reading(table.where):
             return cls(**values)
-        except InvalidInput as error:
-            raise InvalidFile(f"{table.where}: {error}") from error
 
     @property
     def noise(self) -> float:

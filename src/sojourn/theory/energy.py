@@ -1,14 +1,9 @@
 """What a round costs in energy: the powers of a fleet times how long each is drawn."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-import numpy as np
-
 from sojourn._support.checks import check_number
 from sojourn.errors import InvalidInput
-from sojourn.fleet import Network
-from sojourn.theory.bounds import Penalties, penalties
+from sojourn.fleet import Fleet, Network
+from sojourn.theory.bounds import Penalties, Sum, penalties
 from sojourn.types import FloatArray
 
 POWERS = ("power_compute", "power_uplink", "power_downlink", "power_idle")
@@ -16,17 +11,22 @@ LARGEST_POWER = 1e30
 """As for the powers of a fleet."""
 
 
-@dataclass(frozen=True, eq=False)
-class RoundEnergy:
+def has_powers(fleet: Fleet) -> bool:
+    """Whether the energy of a round can be computed."""
+    return any(getattr(fleet, name) is not None for name in POWERS)
+
+
+def powers(fleet: Fleet) -> tuple[FloatArray, ...]:
+    """The columns ``POWERS``, zeros for those left out; ``InvalidInput`` if all are."""
+    if not has_powers(fleet):
+        raise InvalidInput(
+            f"the fleet tells no powers: give it one of the columns {', '.join(POWERS)}"
+        )
+    return tuple(fleet.column(name) for name in POWERS)
+
+
+class RoundEnergy(Sum):
     """Mean energy of a round, its gradient in the routing (shape ``(k,)``), and its parts by name."""
-
-    value: float
-    gradient: FloatArray
-    terms: Mapping[str, float]
-
-    def __repr__(self) -> str:
-        terms = ", ".join(f"{name} {value:.6g}" for name, value in self.terms.items())
-        return f"RoundEnergy({self.value:.8g}: {terms})"
 
 
 def energy_per_round(network: Network, *, server_power: float = 0.0) -> RoundEnergy:
@@ -54,24 +54,19 @@ def energy_per_round(network: Network, *, server_power: float = 0.0) -> RoundEne
 def round_energy(s: Penalties, *, server_power: float = 0.0) -> RoundEnergy:
     """``energy_per_round`` of a network whose penalties are known."""
     network, fleet = s.network, s.network.fleet
-    if not any(name in fleet.columns for name in POWERS):
-        raise InvalidInput(
-            f"the fleet tells no powers: give it one of the columns {', '.join(POWERS)}"
-        )
+    compute, uplink, downlink, idle = powers(fleet)
     server = check_number("server_power", server_power, least=0.0, most=LARGEST_POWER)
-    zero = np.zeros(fleet.classes)
-    columns = {name: fleet.columns.get(name, zero) for name in (*POWERS, "uplink", "downlink")}
     work = 1.0 / fleet.service_rates
     per_task = {
-        "compute": columns["power_compute"] * work,
-        "uplink": columns["power_uplink"] * columns["uplink"],
-        "downlink": columns["power_downlink"] * columns["downlink"],
+        "compute": compute * work,
+        "uplink": uplink * fleet.column("uplink"),
+        "downlink": downlink * fleet.column("downlink"),
     }
     mass = fleet.counts * network.routing
     terms = {name: float(mass @ energy) for name, energy in per_task.items()}
-    all_idle = float(fleet.counts @ columns["power_idle"]) / s.throughput
+    all_idle = float(fleet.counts @ idle) / s.throughput
     # Of the idle power of a whole round, what would be drawn while computing.
-    not_idle = columns["power_idle"] * work
+    not_idle = idle * work
     terms["idle"] = max(all_idle - float(mass @ not_idle), 0.0)
     terms["server"] = 0.0 if network.server_rate is None else server / network.server_rate
     gradient = per_task["compute"] + per_task["uplink"] + per_task["downlink"] - not_idle

@@ -192,10 +192,7 @@ def _stopped(
             f"{len(laws)}"
         )
     speeds = fleet.effective_rates
-    none = np.zeros(fleet.classes)
-    down, up = (
-        (none if link is None else link) * speeds / steps for link in (fleet.downlink, fleet.uplink)
-    )
+    down, up = (fleet.column(link) * speeds / steps for link in ("downlink", "uplink"))
     found = []
     for k in range(fleet.classes):
         law = laws[k if len(laws) > 1 else 0]

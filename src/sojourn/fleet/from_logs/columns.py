@@ -4,6 +4,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -112,13 +113,45 @@ def plain_name(name: str) -> str:
     return _IN_UTC.sub("", "_".join(re.sub(r"[-_.]", " ", apart.lower()).split()))
 
 
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be used: its line, why, and its text."""
+
+    line: int
+    reason: str
+    text: str
+
+
+@dataclass(eq=False)
+class LogTable:
+    """All columns of a log, before it is known which are ours.
+
+    ``rows`` are the line, the text and the fields of each; ``place`` is what lines are: lines, or the
+    records of a document. ``broken`` rows cannot be split into fields.
+    """
+
+    path: Path
+    header: list[str]
+    rows: list[tuple[int, str, list[str]]]
+    broken: list[BadRow]
+    place: str = "line"
+    decimal_comma: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def values(self, place: int, most: int | None = None) -> list[str]:
+        """The fields of a column, of at most so many rows."""
+        return [fields[place].strip() for _, _, fields in self.rows[:most]]
+
+    def column(self, name: str) -> int:
+        """The place of a column by its own name."""
+        if name not in self.header:
+            listed = _listed(self.header)
+            raise InvalidFile(f"{self.path}: there is no column '{name}'; there are {listed}")
+        return self.header.index(name)
+
+
 def find_columns(
-    path: Path,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    given: Mapping[str, str],
-    *,
-    decimal_comma: bool = False,
+    table: LogTable, given: Mapping[str, str]
 ) -> tuple[dict[str, int], dict[str, float]]:
     """The place of each of our columns, and the seconds of the units that their names say.
 
@@ -126,6 +159,7 @@ def find_columns(
     of a nested record, such as ``payload.client.id``, is also known by its end, ``client.id``, unless
     several columns end so.
     """
+    path, header = table.path, table.header
     twice = [name for name, number in Counter(header).items() if number > 1 and name]
     if twice:
         raise InvalidFile(f"{path}: two columns are called '{twice[0][:40]}'")
@@ -133,15 +167,14 @@ def find_columns(
     for ours in SYNONYMS:
         if given.get(ours) == "":
             continue
-        place = column(path, header, given[ours]) if ours in given else _known(header, ours)
+        place = table.column(given[ours]) if ours in given else _known(header, ours)
         if place is not None:
             places[ours] = place
     timed = {"start", "end"} <= set(places)
     if "device" not in places or not (timed or "duration" in places):
-        needed = _needed(header, rows[:SAMPLED], places, decimal_comma=decimal_comma)
         raise InvalidFile(
             f"{path}: there must be a row per task, with the columns device and either start and end or "
-            f"duration. The columns are {_listed(header)}. {needed}"
+            f"duration. The columns are {_listed(header)}. {_needed(table, places)}"
         )
     for unused in ["duration", "running"] if timed else ["start", "end"]:
         places.pop(unused, None)
@@ -154,17 +187,11 @@ def find_columns(
     return places, units
 
 
-def column(path: Path, header: Sequence[str], name: str) -> int:
-    """The place of a column by its own name."""
-    if name not in header:
-        raise InvalidFile(f"{path}: there is no column '{name}'; there are {_listed(header)}")
-    return header.index(name)
-
-
 def column_notes(
-    header: Sequence[str], places: Mapping[str, int], units: Mapping[str, float]
+    table: LogTable, places: Mapping[str, int], units: Mapping[str, float]
 ) -> Iterator[str]:
     """How columns were understood, where another reading is possible."""
+    header = table.header
     nested = [
         f"{ours} is {header[place]}" for ours, place in places.items() if "." in header[place]
     ]
@@ -175,13 +202,11 @@ def column_notes(
             yield f"'{header[places[ours]]}' is read in {UNITS[seconds][-1]}, as its name says"
 
 
-def outcome_notes(
-    header: Sequence[str], rows: Sequence[Sequence[str]], places: Mapping[str, int]
-) -> Iterator[str]:
+def outcome_notes(table: LogTable, places: Mapping[str, int]) -> Iterator[str]:
     """A note where tasks seem to have ended in several ways, and all of them count."""
-    for place, name in enumerate(header):
+    for place, name in enumerate(table.header):
         if plain_name(name.rpartition(".")[2]) in OUTCOMES and place not in places.values():
-            found = Counter(fields[place].strip() for fields in rows)
+            found = Counter(table.values(place))
             if 1 < len(found) <= MOST_OUTCOMES:
                 total = sum(found.values())
                 shares = ", ".join(
@@ -195,16 +220,13 @@ def outcome_notes(
                 return
 
 
-def tell_tasks(
-    header: Sequence[str], rows: Sequence[Sequence[str]], places: Mapping[str, int], ours: str
-) -> str | None:
+def tell_tasks(table: LogTable, places: Mapping[str, int], ours: str) -> str | None:
     """The option that leaves out rows without ``ours``, where a column says which rows are no tasks."""
-    if ours not in places:
-        return None
-    given = [fields[places[ours]].strip().lower() not in MISSING for fields in rows]
+    header = table.header
+    given = [value.lower() not in MISSING for value in table.values(places[ours])]
     events = [bool(EVENTS & set(plain_name(name).split("_"))) for name in header]
     for place in sorted(range(len(header)), key=lambda place: not events[place]):
-        values = [fields[place].strip() for fields in rows]
+        values = table.values(place)
         if place in places.values() or not 1 < len(set(values)) <= MOST_OUTCOMES:
             continue
         tasks = {value for value, has in zip(values, given, strict=True) if has}
@@ -247,22 +269,15 @@ def _without_unit(plain: str) -> tuple[str, float | None]:
     return (plain, None) if found is None or unit is None else (found[1], unit)
 
 
-def _needed(
-    header: Sequence[str],
-    sample: Sequence[Sequence[str]],
-    known: Mapping[str, int],
-    *,
-    decimal_comma: bool,
-) -> str:
+def _needed(table: LogTable, known: Mapping[str, int]) -> str:
     """What to do about a log whose columns are not known: the options to type, where they can be guessed."""
+    header = table.header
     values = {
-        place: [
-            field for fields in sample if (field := fields[place].strip()).lower() not in MISSING
-        ]
+        place: [value for value in table.values(place, SAMPLED) if value.lower() not in MISSING]
         for place in range(len(header))
         if place not in known.values()
     }
-    reader = TimeReader(decimal_comma=decimal_comma)
+    reader = TimeReader(decimal_comma=table.decimal_comma)
     timed = {}
     for place, fields in values.items():
         reader.learn(fields)
@@ -271,7 +286,8 @@ def _needed(
             timed[place] = float(np.median([time for time in times if time is not None]))
     guess = {ours: place for ours, place in known.items() if ours in ("device", "start", "end")}
     if "device" not in guess:
-        guess |= _device(header, {p: f for p, f in values.items() if p not in timed}, len(sample))
+        rows = len(table.rows[:SAMPLED])
+        guess |= _device(header, {p: f for p, f in values.items() if p not in timed}, rows)
     if "duration" in known:
         guess = {"device": guess["device"]} if "device" in guess else {}
         complete = bool(guess)

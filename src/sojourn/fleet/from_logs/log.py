@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,10 @@ from sojourn._support.configuration import check_shape, parse_json
 from sojourn._support.csv_table import CONTROL
 from sojourn._support.files import read_text
 from sojourn._support.progress import Progress, Silent
-from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.errors import InvalidFile, reading
+from sojourn.fleet.from_logs.columns import BadRow
 from sojourn.fleet.from_logs.presence import Presence
-from sojourn.fleet.from_logs.rows import UNDECODED, BadRow, Only, Rows, read_rows, shown_text
+from sojourn.fleet.from_logs.rows import UNDECODED, Only, Rows, read_rows, shown_text
 from sojourn.fleet.from_logs.times import (
     UNIT_NAMES,
     Ambiguous,
@@ -270,16 +271,24 @@ class _Checks:
                 f"'{second[:60]}', and count as devices of their own"
             )
 
-    def refuse(self, places: Sequence[int], reason: str) -> None:
-        """Leave rows out; the first reason counts."""
-        for i in places:
+    def refuse(self, rows: Flags | Sequence[int], reason: str) -> None:
+        """Leave rows out, a mask or their places; the first reason counts."""
+        for i in np.flatnonzero(rows).tolist() if isinstance(rows, np.ndarray) else rows:
             if self.good[i]:
                 self.good[i] = False
-                self.rows.refuse(self.rows.lines[i], reason, self.rows.texts[i])
+                self.rows.bad.append(BadRow(self.rows.lines[i], reason, self.rows.texts[i]))
 
     def places(self) -> list[int]:
         """The rows that are good so far."""
         return np.flatnonzero(self.good).tolist()
+
+    def by_device(self) -> dict[str, list[int]]:
+        """The rows of every device that are good so far."""
+        found: dict[str, list[int]] = {}
+        devices = self.rows.columns["device"]
+        for i in self.places():
+            found.setdefault(devices[i], []).append(i)
+        return found
 
     def numbers(self, name: str, parse: Callable[[str], float], kind: str) -> FloatArray:
         """A column as numbers, ``nan`` where nothing is known; what is no number is refused."""
@@ -313,7 +322,7 @@ class _Checks:
         reader.learn(chain(columns["start"], columns["end"]))
         start = self.numbers("start", reader.parse, "a time")
         end = self.numbers("end", reader.parse, "a time")
-        self.refuse(np.flatnonzero(np.isnan(start)).tolist(), "start is missing")
+        self.refuse(np.isnan(start), "start is missing")
         dates = {
             name: np.array([reader.is_date(given) for given in columns[name]], dtype=np.bool_)
             for name in ("start", "end")
@@ -340,7 +349,7 @@ class _Checks:
         for name in PARTS:
             values = self.spans(name, self.scale)
             with np.errstate(invalid="ignore"):
-                self.refuse(np.flatnonzero(values < 0.0).tolist(), f"{name} is negative")
+                self.refuse(values < 0.0, f"{name} is negative")
             found[name] = values
         return found
 
@@ -367,11 +376,11 @@ def _by_duration(check: _Checks) -> dict[str, Durations]:
     unclear = [i for i, mark in enumerate(marks) if mark not in (*YES, *NO)]
     check.refuse(unclear, "running is not yes or no")
     duration = check.spans("duration")
-    check.refuse(np.flatnonzero(np.isnan(duration)).tolist(), "duration is missing")
+    check.refuse(np.isnan(duration), "duration is missing")
     parts = check.parts()
     ended = np.array([mark not in YES for mark in marks] or [True] * duration.size, dtype=np.bool_)
-    begun, last = _work(check, np.zeros(duration.size), duration, ended, parts)
-    return _collected(check, begun, last, ended, parts, {}, timed=False)
+    work = _work(check, np.zeros(duration.size), duration, ended, parts)
+    return _collected(check, work, {}, timed=False)
 
 
 def _by_interval(
@@ -389,17 +398,13 @@ def _by_interval(
     if not present >= latest:
         raise InvalidFile(f"now, {present:g}, is before the latest time in the log, {latest:g}")
     check.until = present
-    begun, last = _work(check, start, np.where(ended, end, present), ended, parts)
-    by_device: dict[str, list[int]] = {}
-    devices = check.rows.columns["device"]
-    for i in check.places():
-        by_device.setdefault(devices[i], []).append(i)
-    for own in by_device.values():
-        _check_overlaps(check, own, begun, last, ended)
+    work = _work(check, start, np.where(ended, end, present), ended, parts)
+    for own in check.by_device().values():
+        _check_overlaps(check, own, work)
         report.advance(len(own))
     _check_devices(check)
-    _note_long_running(check, begun, last, ended)
-    return _collected(check, begun, last, ended, parts, presence, timed=True)
+    _note_long_running(check, work)
+    return _collected(check, work, presence, timed=True)
 
 
 def _check_clocks(check: _Checks, start: FloatArray, end: FloatArray) -> None:
@@ -412,7 +417,16 @@ def _check_clocks(check: _Checks, start: FloatArray, end: FloatArray) -> None:
     for times, name in ((start, "start"), (end, "end")):
         with np.errstate(invalid="ignore"):
             far = (times < low - margin) | (times > high + margin)
-        check.refuse(np.flatnonzero(far).tolist(), f"{name} is far outside the log (wrong clock?)")
+        check.refuse(far, f"{name} is far outside the log (wrong clock?)")
+
+
+class _Work(NamedTuple):
+    """When the work of every task began and ended (or was last seen), and the parts that are no work."""
+
+    begun: FloatArray
+    last: FloatArray
+    ended: Flags
+    parts: Mapping[str, FloatArray]
 
 
 def _work(
@@ -421,25 +435,22 @@ def _work(
     until: FloatArray,
     ended: Flags,
     parts: Mapping[str, FloatArray],
-) -> tuple[FloatArray, FloatArray]:
-    """When the work of every task began and ended."""
+) -> _Work:
+    """The work of tasks that took from ``start`` to ``until``; impossible ones are refused."""
     with np.errstate(invalid="ignore"):
         took = until - start
         unseen = ~ended & (took == 0.0)  # sent at the last moment of the log
         check.good &= ~unseen
-        check.refuse(np.flatnonzero(took == 0.0).tolist(), COARSE)
-        check.refuse(np.flatnonzero(took < 0.0).tolist(), BACKWARDS)
+        check.refuse(took == 0.0, COARSE)
+        check.refuse(took < 0.0, BACKWARDS)
         absurd = (took < SMALLEST) | (took > LARGEST)
         span = f"{SMALLEST:g} to {LARGEST:g}"
-        check.refuse(np.flatnonzero(absurd).tolist(), f"duration is outside {span}")
+        check.refuse(absurd, f"duration is outside {span}")
         begun = start + np.nan_to_num(parts["downlink"]) + np.nan_to_num(parts["wait"])
         last = np.where(ended, until - np.nan_to_num(parts["uplink"]), np.maximum(until, begun))
-        check.refuse(
-            np.flatnonzero(ended & ~(last > begun)).tolist(),
-            NO_WORK,
-        )
+        check.refuse(ended & ~(last > begun), NO_WORK)
         _check_impossible(check, last - begun, ended)
-    return begun, last
+    return _Work(begun, last, ended, parts)
 
 
 def _check_impossible(check: _Checks, work: FloatArray, ended: Flags) -> None:
@@ -454,19 +465,14 @@ def _check_impossible(check: _Checks, work: FloatArray, ended: Flags) -> None:
     check.refuse(impossible.tolist(), "duration is impossibly long")
 
 
-def _check_overlaps(
-    check: _Checks,
-    own: Sequence[int],
-    begun: FloatArray,
-    last: FloatArray,
-    ended: Flags,
-) -> None:
+def _check_overlaps(check: _Checks, own: Sequence[int], work: _Work) -> None:
     """Refuse tasks that overlap others of their device, as few as possible.
 
     A device works on one task at a time. In the order of their ends, a task is refused if it began
     before the last one that was taken ended; so one task with a wrong end does not cost the many
     that it covers.
     """
+    begun, last, ended, _ = work
     latest_start = max(begun[i] for i in own)
     lost = [i for i in own if not ended[i] and begun[i] < latest_start]
     check.refuse(lost, "end is missing, and the device began another task later")
@@ -509,8 +515,9 @@ def _check_devices(check: _Checks) -> None:
         )
 
 
-def _note_long_running(check: _Checks, begun: FloatArray, last: FloatArray, ended: Flags) -> None:
+def _note_long_running(check: _Checks, work: _Work) -> None:
     """Name devices whose running task is old: one that will never end makes its device look slow."""
+    begun, last, ended, _ = work
     longest: dict[str, float] = {}
     devices = check.rows.columns["device"]
     for i in check.places():
@@ -536,38 +543,29 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _collected(
-    check: _Checks,
-    begun: FloatArray,
-    last: FloatArray,
-    ended: Flags,
-    parts: Mapping[str, FloatArray],
-    presence: Mapping[str, Presence],
-    *,
-    timed: bool,
+    check: _Checks, work: _Work, presence: Mapping[str, Presence], *, timed: bool
 ) -> dict[str, Durations]:
+    begun, last, ended, parts = work
     devices = check.rows.columns["device"]
-    work = last - begun
+    took = last - begun
     if presence:
         away = []
         for i in check.places():
             there = presence.get(devices[i])
             if there is not None:
-                work[i] = there.within(float(begun[i]), float(last[i]))
-                if ended[i] and not work[i] > 0.0:
+                took[i] = there.within(float(begun[i]), float(last[i]))
+                if ended[i] and not took[i] > 0.0:
                     away.append(i)
         check.refuse(away, "device was away all the time of the task")
-    by_device: dict[str, list[int]] = {}
-    for i in check.places():
-        by_device.setdefault(devices[i], []).append(i)
     found = {}
-    for device, own in by_device.items():
+    for device, own in check.by_device().items():
         rows = np.array(sorted(own, key=lambda i: begun[i]) if timed else own)
         done = rows[ended[rows]]
         runs = rows[~ended[rows]]
         down, up = parts["downlink"][rows], parts["uplink"][done]
         found[device] = Durations(
-            finished=work[done],
-            running=work[runs][work[runs] > 0.0],
+            finished=took[done],
+            running=took[runs][took[runs] > 0.0],
             begun=begun[done] if timed else np.zeros(0),
             downlink=down[~np.isnan(down)],
             uplink=up[~np.isnan(up)],
@@ -633,7 +631,5 @@ def _running(path: Path) -> dict[str, list[float]]:
 def _duration(value: Any, where: str) -> float:
     if isinstance(value, int | float) and value <= 0:
         raise InvalidFile(f"{where}: a task must take longer than 0; this one takes {value:g}")
-    try:
+    with reading(where):
         return check_scale("the duration of a task", value)
-    except InvalidInput as error:
-        raise InvalidFile(f"{where}: {error}") from error

@@ -1,29 +1,110 @@
 """The rows of a log, whatever it is written in: CSV, TSV, JSON or Parquet."""
 
+import bz2
 import csv
+import gzip
+import io
 import json
+import lzma
 import re
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sojourn._support.configuration import without_control
 from sojourn._support.csv_table import MOST_COLUMNS
-from sojourn._support.files import printable, replacing
+from sojourn._support.files import MOST_TEXT, printable, read_bytes, replacing
 from sojourn.errors import InvalidFile, MissingExtra
 from sojourn.fleet.from_logs.columns import (
     MISSING,
     SAMPLED,
     SYNONYMS,
-    column as place_of,
+    BadRow,
+    LogTable,
     column_notes,
     find_columns,
     outcome_notes,
     plain_name,
     tell_tasks,
 )
-from sojourn.fleet.from_logs.encoding import is_parquet, read_log_text
+
+Opened = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+COMPRESSED: dict[bytes, Callable[[io.BytesIO], Opened]] = {
+    b"\x1f\x8b": lambda data: gzip.GzipFile(fileobj=data),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+}
+"""How files begin that are compressed."""
+PARQUET = b"PAR1"
+OTHERS = {
+    b"PK\x03\x04": "a workbook or an archive: export its table as CSV",
+    b"\xd0\xcf\x11\xe0": "a workbook: export its table as CSV",
+    b"SQLite format 3\x00": "a database: export its table as CSV",
+    b"ORC": "an ORC file: write it as CSV or Parquet",
+    b"ARROW1": "an Arrow file: write it as CSV or Parquet",
+    b"Obj\x01": "an Avro file: write it as CSV or JSON lines",
+}
+"""How files begin that no log is read from, and what they are."""
+SMALL, MOST_TIMES = 10_000_000, 200
+"""Bytes that a compressed log may have in any case, and how many times as long as its file it may be otherwise:
+logs are 5 to 50 times as long, and what is made to fill memory a thousand times."""
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+WINDOWS = "cp1252"
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file says that it is Parquet, by its name or its first bytes."""
+    if path.suffix.lower() in {".parquet", ".pq"}:
+        return True
+    if not path.is_file():  # a pipe may never be written to
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(PARQUET)) == PARQUET
+    except OSError:
+        return False
+
+
+def read_log_text(path: Path) -> tuple[str, list[str]]:
+    """The text of a log, and notes on how it was read."""
+    data = read_bytes(path)
+    for begins, what in OTHERS.items():
+        if data.startswith(begins):
+            raise InvalidFile(f"{path}: is {what}")
+    for begins, opened in COMPRESSED.items():
+        if data.startswith(begins):
+            data = _unpacked(path, opened(io.BytesIO(data)), len(data))
+            break
+    if data.startswith(UTF_16):
+        return data.decode("utf-16", "replace"), []
+    if data[1:400:2].count(0) > 100:
+        return data.decode("utf-16-le", "replace"), []
+    try:
+        return data.decode("utf-8-sig"), []
+    except UnicodeDecodeError:
+        text = data.decode("utf-8-sig", "replace")
+    # Some bytes of a log in UTF-8 may be broken; a log in which no letter beyond ASCII is UTF-8 is not.
+    if text.isascii() or any(ord(letter) > 127 and letter != "\ufffd" for letter in set(text)):
+        return text, []
+    return data.decode(WINDOWS, "replace"), ["the log is not UTF-8 and is read as Windows-1252"]
+
+
+def _unpacked(path: Path, file: Opened, packed: int) -> bytes:
+    most = min(MOST_TEXT, max(SMALL, MOST_TIMES * packed))
+    try:
+        with file:
+            data = file.read(most + 1)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InvalidFile(f"{path}: cannot be unpacked ({error})") from error
+    if len(data) > most:
+        raise InvalidFile(
+            f"{path}: too large: more than {most:,} bytes from a file of {packed:,}. If it is a log, unpack it "
+            "yourself"
+        )
+    return data
+
 
 DELIMITERS = ("\t", ";", "|", ",")
 LONGEST_TEXT = 200
@@ -36,15 +117,6 @@ MOST_ABOVE = 30
 """Lines above the column names."""
 _BETWEEN = re.compile(r"[\s,]*")
 UNDECODED = "\N{REPLACEMENT CHARACTER}"
-
-
-@dataclass(frozen=True)
-class BadRow:
-    """A row that cannot be used: its line, why, and its text."""
-
-    line: int
-    reason: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -67,28 +139,15 @@ class Rows:
     that are refused for a reason.
     """
 
-    path: str
     columns: dict[str, list[str]]
-    lines: list[int] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    bad: list[BadRow] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    units: dict[str, float] = field(default_factory=dict)
-    hints: dict[str, str] = field(default_factory=dict)
-    place: str = "line"
-    decimal_comma: bool = False
-
-    def add(self, line: int, text: str, fields: Sequence[str]) -> None:
-        """Take in a row; its fields are in the order of the columns."""
-        self.lines.append(line)
-        self.texts.append(text)
-        for column, given in zip(self.columns.values(), fields, strict=True):
-            stripped = given.strip()
-            column.append("" if stripped.lower() in MISSING else stripped)
-
-    def refuse(self, line: int, reason: str, text: str) -> None:
-        """Count a row that cannot even be split into fields."""
-        self.bad.append(BadRow(line, reason, text))
+    lines: list[int]
+    texts: list[str]
+    bad: list[BadRow]
+    notes: list[str]
+    units: dict[str, float]
+    hints: dict[str, str]
+    place: str
+    decimal_comma: bool
 
 
 def read_rows(path: Path, columns: Mapping[str, str], only: Only | None = None) -> Rows:
@@ -105,63 +164,45 @@ def read_rows(path: Path, columns: Mapping[str, str], only: Only | None = None) 
             table = _json(path, text)
         else:
             table = _delimited(path, text, "\t" if suffixes & {".tsv", ".tab"} else None)
-    return _chosen(path, table, columns, only, notes)
+    table.notes[:0] = notes
+    return _chosen(table, columns, only)
 
 
-@dataclass(eq=False)
-class _Table:
-    """All columns of a log, before it is known which are ours."""
-
-    header: list[str]
-    rows: list[tuple[int, str, list[str]]]
-    broken: list[BadRow]
-    place: str = "line"
-    decimal_comma: bool = False
-    notes: list[str] = field(default_factory=list)
-
-
-def _chosen(
-    path: Path,
-    table: _Table,
-    columns: Mapping[str, str],
-    only: Only | None,
-    notes: Sequence[str],
-) -> Rows:
-    cells = [fields for _, _, fields in table.rows]
-    places, units = find_columns(
-        path, table.header, cells, columns, decimal_comma=table.decimal_comma
-    )
-    rows = Rows(
-        str(path),
-        {name: [] for name in places},
+def _chosen(table: LogTable, columns: Mapping[str, str], only: Only | None) -> Rows:
+    """Our columns of the rows that are asked for."""
+    places, units = find_columns(table, columns)
+    chosen, notes = table.rows, [*table.notes, *column_notes(table, places, units)]
+    if only is not None:
+        by = table.column(only.column)
+        chosen = [row for row in table.rows if row[2][by].strip() in only.values]
+    if left_out := len(table.rows) - len(chosen):
+        notes.append(f"{left_out:,} rows are not {only} and were not read")
+    elif only is None:
+        notes += outcome_notes(table, places)
+    ours = {name: [_known(row[2][place]) for row in chosen] for name, place in places.items()}
+    hints = {}
+    for name in ("start", "duration"):
+        if "" in ours.get(name, []) and (option := tell_tasks(table, places, name)):
+            hints[f"{name} is missing"] = f"rows that are no tasks: {option} reads the others"
+    return Rows(
+        columns=ours,
+        lines=[line for line, _, _ in chosen],
+        texts=[text for _, text, _ in chosen],
         bad=list(table.broken),
-        notes=[*notes, *table.notes, *column_notes(table.header, places, units)],
+        notes=notes,
         units=units,
+        hints=hints,
         place=table.place,
         decimal_comma=table.decimal_comma,
     )
-    wanted, kept = list(places.values()), None
-    if only is not None:
-        kept = place_of(path, table.header, only.column)
-    left_out = 0
-    for line, text, fields in table.rows:
-        if kept is not None and only is not None and fields[kept].strip() not in only.values:
-            left_out += 1
-        else:
-            rows.add(line, text, [fields[place] for place in wanted])
-    if left_out:
-        rows.notes.append(f"{left_out:,} rows are not {only} and were not read")
-    elif only is None:
-        rows.notes += outcome_notes(table.header, cells, places)
-    for name in ("start", "duration"):
-        if "" in rows.columns.get(name, []) and (
-            option := tell_tasks(table.header, cells, places, name)
-        ):
-            rows.hints[f"{name} is missing"] = f"rows that are no tasks: {option} reads the others"
-    return rows
 
 
-def _delimited(path: Path, text: str, delimiter: str | None) -> _Table:
+def _known(given: str) -> str:
+    stripped = given.strip()
+    return "" if stripped.lower() in MISSING else stripped
+
+
+def _delimited(path: Path, text: str, delimiter: str | None) -> LogTable:
     """CSV, line by line: a quotation mark that is never closed spoils its own line only."""
     numbered = [
         (number, line.rstrip("\r"))
@@ -182,7 +223,7 @@ def _delimited(path: Path, text: str, delimiter: str | None) -> _Table:
         last = [name.strip() for name in _fields(numbered[comments - 1][1].lstrip("# "), delimiter)]
         if len(last) == len(header) and set(map(plain_name, last)) & set(SYNONYMS["device"]):
             header, at = last, comments
-    table = _Table(header, [], [], decimal_comma=delimiter != ",")
+    table = LogTable(path, header, [], [], decimal_comma=delimiter != ",")
     if above:
         table.notes.append(f"the column names stand in line {numbered[at - 1][0]}")
     while at < len(numbered):
@@ -249,7 +290,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def _json(path: Path, text: str) -> _Table:
+def _json(path: Path, text: str) -> LogTable:
     """A JSON object per line or one after the other, or one document with a list of objects in it."""
     records: list[tuple[int, str, dict[str, object]]] = []
     broken: list[BadRow] = []
@@ -284,7 +325,7 @@ def _json(path: Path, text: str) -> _Table:
         (number, line, [_plain(record.get(name)) for name in names])
         for number, line, record in records
     ]
-    return _Table(names, rows, broken, place)
+    return LogTable(path, names, rows, broken, place)
 
 
 def _flat(

@@ -19,7 +19,7 @@ from typing import Never
 from sojourn._support.checks import check_number
 from sojourn._support.configuration import check_shape, parse_json
 from sojourn._support.files import read_text
-from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.errors import InvalidFile, InvalidInput, reading
 from sojourn.fleet import Fleet
 from sojourn.fleet.calendars import Hours
 
@@ -52,11 +52,9 @@ def read_capacity(
         work.append(_positive(device, "computation", where))
         link.append(kilobits / _positive(device, "communication", where))
     rates = [1000.0 / (check_number("passes", passes, above=0) * samples * x) for x in work]
-    try:
-        names = [str(name) for name in devices]
+    names = [str(name) for name in devices]
+    with reading(path):
         return Fleet(rates, names=names, downlink=link, uplink=link), checksum
-    except InvalidInput as error:
-        raise InvalidFile(f"{path}: {error}") from error
 
 
 def read_behaviour(path: str | os.PathLike[str]) -> tuple[Hours, str]:
@@ -80,10 +78,8 @@ def read_behaviour(path: str | os.PathLike[str]) -> tuple[Hours, str]:
         if len(there) != len(away):
             raise InvalidFile(f"{where}: active and inactive do not take turns")
         hours.append(_repeated(list(zip(there, away, strict=True)), own, period))
-    try:
+    with reading(path):
         return Hours(hours, period), checksum
-    except InvalidInput as error:
-        raise InvalidFile(f"{path}: {error}") from error
 
 
 def _repeated(
@@ -129,20 +125,16 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[object, Mapping[str, objec
 
 
 def _positive(device: Mapping[str, object], key: str, where: str) -> float:
-    try:
-        return check_number(f"{where}: '{key}'", device.get(key), above=0.0)
-    except InvalidInput as error:
-        raise InvalidFile(str(error)) from error
+    with reading(where):
+        return check_number(f"'{key}'", device.get(key), above=0.0)
 
 
 def _times(device: Mapping[str, object], key: str, where: str) -> list[float]:
     values = device.get(key)
     if not isinstance(values, list):
         raise InvalidFile(f"{where}: '{key}' must be a list of times")
-    try:
-        return [check_number(f"{where}: '{key}'", value) for value in values]
-    except InvalidInput as error:
-        raise InvalidFile(str(error)) from error
+    with reading(where):
+        return [check_number(f"'{key}'", value) for value in values]
 
 
 MEGABIT = 1024.0**2

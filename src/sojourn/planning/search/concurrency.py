@@ -11,8 +11,13 @@ from sojourn.errors import InvalidInput, Unreachable
 from sojourn.fleet import MOST_TASKS, Fleet, Network, named_routing, square_root_routing
 from sojourn.planning.objectives import Objective, form_of, usual_concurrency
 from sojourn.planning.search.descent import descend
-from sojourn.planning.search.routing import SAME_VALUE, Progress, floor_of, optimize_routing
-from sojourn.planning.search.solution import Solution
+from sojourn.planning.search.routing import (
+    SAME_VALUE,
+    Progress,
+    Solution,
+    floor_of,
+    optimize_routing,
+)
 
 EXHAUSTIVE = 8
 """Width below which every whole number is tried."""

@@ -1,7 +1,7 @@
 """The best routing for a fleet at a given concurrency: several descents, the best kept."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from sojourn.errors import UnknownName, Unreachable
 from sojourn.fleet import Fleet, Network, square_root_routing, uniform_routing
-from sojourn.planning.objectives import Energy, Objective, PerRound, TimeToAccuracy
+from sojourn.planning.objectives import Objective, PerRound, ToAccuracy, is_guaranteed
 from sojourn.planning.search.descent import (
     MOST_STEPS,
     TOLERANCE,
@@ -19,7 +19,6 @@ from sojourn.planning.search.descent import (
     lbfgs,
 )
 from sojourn.planning.search.exponent import search_along_exponent
-from sojourn.planning.search.solution import Attempt, Solution
 from sojourn.planning.search.starts import (
     LARGE_FLEET,
     PACE_SETTER_MASS,
@@ -30,6 +29,88 @@ from sojourn.planning.search.starts import (
     pace_setters,
 )
 from sojourn.types import FloatArray, IntArray
+
+MOST_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One descent: where it began and where it ended; without gradients the norm is NaN."""
+
+    start: str
+    value: float
+    gradient_norm: float
+    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The best network found: its routing, its concurrency, or both were optimised.
+
+    ``network`` may have more classes than the fleet, since the best routing may single out one or
+    two clients of a class; its ``parents`` give the fleet's class of each of its classes.
+    ``attempts`` are the descents at its concurrency (none if the routing was given), ``tried`` maps
+    every concurrency tried to its value (only one if it was given). ``interrupted`` says that the
+    search was broken off, and this is the best until then.
+    """
+
+    objective: Objective
+    network: Network
+    value: float
+    learning_rate: float | None
+    tried: Mapping[int, float]
+    attempts: tuple[Attempt, ...] = field(default=())
+    interrupted: bool = False
+
+    @classmethod
+    def at(
+        cls,
+        network: Network,
+        objective: Objective,
+        attempts: tuple[Attempt, ...] = (),
+        *,
+        interrupted: bool = False,
+    ) -> "Solution":
+        """What the objective is at the best network of the only concurrency tried."""
+        found = objective.evaluate(network)
+        tried = {network.concurrency: found.value}
+        rate = found.learning_rate
+        return cls(objective, network, found.value, rate, tried, attempts, interrupted)
+
+    @property
+    def concurrency(self) -> int:
+        """The number of tasks in flight, :math:`m`."""
+        return self.network.concurrency
+
+    @property
+    def is_guarantee(self) -> bool | None:
+        """Whether the learning rate is within ``max_learning_rate``; ``None`` without one."""
+        return is_guaranteed(self.objective, self.network, self.learning_rate)
+
+    def __repr__(self) -> str:
+        fleet, p = self.network.fleet, self.network.routing
+        lines = [
+            f"Solution: {self.objective.name} {self.value:.8g} with {self.concurrency} tasks in "
+            f"flight, {' and '.join(self._tries())}"
+        ]
+        if self.learning_rate is not None:
+            kind = "a guarantee" if self.is_guarantee else "a proxy: above max_learning_rate"
+            lines.append(f"  learning rate {self.learning_rate:.4g} ({kind})")
+        shown = range(min(fleet.classes, MOST_SHOWN))
+        lines += [
+            f"  {fleet.label(k)}: {fleet.counts[k]} x {p[k]:.6g} (rate {fleet.service_rates[k]:.4g})"
+            for k in shown
+        ]
+        if fleet.classes > len(shown):
+            lines.append(f"  ... and {fleet.classes - len(shown)} more classes")
+        return "\n".join(lines)
+
+    def _tries(self) -> list[str]:
+        tries = [f"best of {len(self.attempts)} descents"] if self.attempts else []
+        if len(self.tried) > 1 or not tries:
+            tries.append(f"{len(self.tried)} concurrencies tried")
+        return tries
+
 
 Method = Literal["lbfgs", "adam"]
 METHODS = ("lbfgs", "adam")
@@ -194,7 +275,7 @@ def _attainable_start(network: Network, objective: Objective) -> Iterator[Start]
 
 def floor_of(objective: Objective) -> Objective | None:
     """What to minimise to get within reach of an objective that not every routing reaches."""
-    if isinstance(objective, TimeToAccuracy | Energy) and objective.learning_rate is not None:
+    if isinstance(objective, ToAccuracy) and objective.learning_rate is not None:
         return PerRound(objective.constants, objective.learning_rate, 1e300, objective.form)
     return None
 

@@ -5,17 +5,17 @@ integral for large ones. ``occupancy`` adds links and server; ``analyze`` and ``
 users call.
 """
 
-from sojourn.theory.jackson.analysis import Analysis, analyze, covariance
-from sojourn.theory.jackson.occupancy import Occupancy, link_times, occupancy
-from sojourn.theory.jackson.steady_state import SteadyState, steady_state
-
-__all__ = [
-    "Analysis",
-    "Occupancy",
-    "SteadyState",
-    "analyze",
-    "covariance",
-    "link_times",
-    "occupancy",
-    "steady_state",
-]
+from sojourn.theory.jackson.analysis import (
+    Analysis as Analysis,
+    analyze as analyze,
+    covariance as covariance,
+)
+from sojourn.theory.jackson.occupancy import (
+    Occupancy as Occupancy,
+    link_times as link_times,
+    occupancy as occupancy,
+)
+from sojourn.theory.jackson.steady_state import (
+    SteadyState as SteadyState,
+    steady_state as steady_state,
+)

@@ -255,11 +255,8 @@ def shares_of_links(
     times = link_times(fleet)
     if on_links is None or times is None:
         return None, None
-    zero = np.zeros(fleet.classes)
-    downlink = zero if fleet.downlink is None else fleet.downlink
-    uplink = zero if fleet.uplink is None else fleet.uplink
-    per_time = np.divide(on_links, times, out=zero.copy(), where=times > 0.0)
-    return downlink * per_time, uplink * per_time
+    per_time = np.divide(on_links, times, out=np.zeros(fleet.classes), where=times > 0.0)
+    return fleet.column("downlink") * per_time, fleet.column("uplink") * per_time
 
 
 def covariance(network: Network, *, engine: Engine = "auto") -> FloatArray:
