@@ -76,10 +76,13 @@ from .report.plan import plan_report as plan_report
 from .report.runs import report_of as report_of
 from .runs.folder import RunFolder as RunFolder
 from .runs.history import History as History
-from .simulation.replicate import Estimates as Estimates, replicate as replicate
 from .simulation.scenario import Scenario as Scenario
 from .simulation.schedule import Schedule as Schedule
-from .simulation.simulate import simulate as simulate
+from .simulation.simulate import (
+    Estimates as Estimates,
+    replicate as replicate,
+    simulate as simulate,
+)
 from .strategy import Choices as Choices, Strategy as Strategy
 from .theory.bounds import (
     Bound as Bound,

@@ -11,10 +11,9 @@ from sojourn._support.estimate import Estimate
 from sojourn.fleet import Fleet, Network, balanced_routing, uniform_routing
 from sojourn.fleet.calendars import Drift, Hours
 from sojourn.fleet.laws import Law
-from sojourn.simulation.replicate import replicate
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.schedule import Schedule, time_spent
-from sojourn.simulation.simulate import simulate
+from sojourn.simulation.simulate import replicate, simulate
 from sojourn.theory.jackson import analyze, occupancy
 from tests.reference.station_simulator import simulate_stations
 

@@ -10,9 +10,8 @@ import pytest
 import sojourn as sj
 from sojourn.errors import InvalidInput
 from sojourn.fleet.calendars import Drift, Hours
-from sojourn.simulation.replicate import replicate
 from sojourn.simulation.scenario import Scenario, ScenarioParts
-from sojourn.simulation.simulate import simulate
+from sojourn.simulation.simulate import replicate, simulate
 
 SCENARIOS = [
     Scenario(),

@@ -12,9 +12,8 @@ import pytest
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.fleet import Network, built_in_fleet, uniform_routing
 from sojourn.simulation import simulate as module
-from sojourn.simulation.replicate import replicate
 from sojourn.simulation.schedule import Schedule
-from sojourn.simulation.simulate import simulate
+from sojourn.simulation.simulate import replicate, simulate
 
 FLEET = built_in_fleet("three-clusters")
 NETWORK = Network(FLEET, uniform_routing(FLEET), 30)

@@ -9,9 +9,8 @@ from sojourn.dispatch import Chooser, Policy
 from sojourn.errors import InvalidInput
 from sojourn.fleet import Fleet, Network, square_root_routing, uniform_routing
 from sojourn.fleet.laws import Law
-from sojourn.simulation.replicate import replicate
 from sojourn.simulation.schedule import Schedule, energy_used, time_spent
-from sojourn.simulation.simulate import simulate
+from sojourn.simulation.simulate import replicate, simulate
 from sojourn.simulation.starts import stationary_whereabouts
 from sojourn.theory.energy import energy_per_round
 from sojourn.theory.floor import noise_floor, noise_rate, round_trip_rates, target_rates

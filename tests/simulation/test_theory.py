@@ -13,8 +13,7 @@ from sojourn.fleet import (
     named_routing,
     uniform_routing,
 )
-from sojourn.simulation.replicate import replicate
-from sojourn.simulation.simulate import simulate
+from sojourn.simulation.simulate import replicate, simulate
 from sojourn.simulation.starts import stationary_state
 from sojourn.theory.jackson import analyze, covariance
 from sojourn.types import FloatArray

@@ -31,8 +31,8 @@ from sojourn.theory.energy import energy_per_round
 
 if TYPE_CHECKING:
     from sojourn.fleet.laws import ServiceLaw
-    from sojourn.simulation.replicate import Estimates
     from sojourn.simulation.scenario import Scenario
+    from sojourn.simulation.simulate import Estimates
     from sojourn.strategy import Choices
     from sojourn.theory.jackson import Analysis
 
@@ -213,9 +213,8 @@ def simulate(
     from sojourn._support.progress import progress_bar
     from sojourn._support.provenance import provenance
     from sojourn.fleet.calendars import read_drift, read_hours
-    from sojourn.fleet.laws import as_laws, read_trace
-    from sojourn.simulation.replicate import replicate
-    from sojourn.simulation.simulate import simulate as simulate_network
+    from sojourn.fleet.laws import as_laws
+    from sojourn.simulation.simulate import replicate, simulate as simulate_network
     from sojourn.strategy import Strategy
 
     if model_bytes is not None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sojourn.dispatch import Idle, NeverQueue, Policy, Routed, Shuffled, Synchronous, intervals
 from sojourn.fleet import Network
-from sojourn.simulation import events, memoryless, stations
+from sojourn.simulation import events, stations
 from sojourn.simulation.events import Completions, Dispatch
 from sojourn.simulation.plain import PlainRun
 from sojourn.simulation.scenario import Scenario, each_client
@@ -153,17 +153,17 @@ class _MemorylessRun(_KernelRun):
         service = generators(seed, 2)[1]
         self._gaps = Stream(service.standard_exponential, block=self._block)
         self._queues = events.empty_queues(network.size, self._tasks)
-        self._busy = memoryless.buckets(rates)
+        self._busy = events.buckets(rates)
         self._now = 0.0
         clients = self._first_clients()
-        memoryless.place(self._queues, self._busy, clients)
+        events.place_memoryless(self._queues, self._busy, clients)
         self._idle = self._begin(clients)
 
     def _advance(
         self, dispatch: Dispatch, limit: float, done: int, completions: Completions
     ) -> tuple[int, bool]:
         self._gaps.ensure(1)
-        more, self._now, ended = memoryless.advance(
+        more, self._now, ended = events.advance_memoryless(
             self._queues,
             self._busy,
             self._gaps.values,

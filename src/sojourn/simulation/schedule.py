@@ -20,7 +20,7 @@ from sojourn.fleet import Network
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.storage import ScheduleWriter, read_fields
 from sojourn.simulation.streams import Seed
-from sojourn.theory.energy import POWERS
+from sojourn.theory.energy import powers
 from sojourn.types import FloatArray, IntArray
 
 
@@ -248,14 +248,7 @@ def energy_used(schedule: Schedule, *, server_power: float = 0.0) -> FloatArray:
     As in `sojourn.theory.energy.energy_per_round`, with the times that were simulated.
     """
     fleet = schedule.network.fleet
-    if not any(name in fleet.columns for name in POWERS):
-        raise InvalidInput(
-            f"the fleet tells no powers: give it one of the columns {', '.join(POWERS)}"
-        )
-    zero = np.zeros(fleet.classes)
-    compute, uplink, downlink, idle = (
-        fleet.expand(fleet.columns.get(name, zero)) for name in POWERS
-    )
+    compute, uplink, downlink, idle = map(fleet.expand, powers(fleet))
     spent = time_spent(schedule)
     active = compute * spent[:, 0] + downlink * spent[:, 1] + uplink * spent[:, 2]
     clients = active + idle * (schedule.duration - spent[:, 0])

@@ -126,9 +126,7 @@ def stationary_whereabouts(network: Network, random: np.random.Generator) -> Whe
     """
     fleet, n = network.fleet, network.size
     counts, loads = fleet.counts, network.loads
-    zero = np.zeros(fleet.classes)
-    down = zero if fleet.downlink is None else network.routing * fleet.downlink
-    up = zero if fleet.uplink is None else network.routing * fleet.uplink
+    down, up = (network.routing * fleet.column(name) for name in ("downlink", "uplink"))
     if network.server_rate is not None:
         counts, loads = np.append(counts, 1), np.append(loads, 1.0 / network.server_rate)
     theta = float(fleet.counts @ (down + up))

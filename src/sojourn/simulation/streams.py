@@ -233,8 +233,8 @@ class ServiceTimes:
         rows: list[IntArray] = [np.arange(n) if paired else law_of.astype(np.int64)]
         scales: list[FloatArray] = [work / fleet.expand(fleet.service_rates)]
         if delays:
-            for place, means in ((DOWNLINK, fleet.downlink), (UPLINK, fleet.uplink)):
-                scales.append(np.zeros(n) if means is None else fleet.expand(means))
+            for place, means in ((DOWNLINK, "downlink"), (UPLINK, "uplink")):
+                scales.append(fleet.expand(fleet.column(means)))
                 rows.append(len(self._random) + (np.arange(n) if paired else np.zeros(n, np.int64)))
                 random = substreams(seed, place, n) if paired else [generators(seed, place + 1)[-1]]
                 self._random += random
