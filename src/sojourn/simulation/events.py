@@ -471,8 +471,11 @@ def advance_memoryless(
     queues: Queues,
     busy: Busy,
     gaps: FloatArray,
-    dispatch: Dispatch,
+    targets: NDArray[np.uint32],
+    picks: FloatArray,
+    cursor: IntArray,
     due_times: DueTimes | None,
+    pool: NDArray[np.uint32],
     idle_clients: int,
     now: float,
     limit: float,
@@ -481,9 +484,10 @@ def advance_memoryless(
 ) -> tuple[int, float, bool]:
     """Run until the output is full, random numbers run out, or the clock passes ``limit``.
 
-    The choices of ``dispatch`` are uniform numbers that draw finishers, ``gaps`` unit exponential times,
-    of which as many are used. With ``due_times`` (never-queue) the client whose task is due first, among
-    the first ``idle_clients`` of the pool and the finisher, gets the task; without, the kernel is
+    ``picks`` are uniform numbers that draw finishers, ``gaps`` unit exponential times, of which as many
+    are used; ``cursor`` says how many of targets and picks have been. They are those of a `Dispatch`,
+    whose unpacking would show in short runs. With ``due_times`` (never-queue) the client whose task is due first, among
+    the first ``idle_clients`` of ``pool`` and the finisher, gets the task; without, the kernel is
     compiled without them.
     ``done`` rounds were completed before. Returns the rounds written, the clock, and whether it has
     passed ``limit``.
@@ -491,7 +495,6 @@ def advance_memoryless(
     ends, following, sent = queues
     members, start, size, bound, mixed, bucket, rate = busy
     client_out, sent_out, time_out = completions
-    pool, _, targets, picks, cursor = dispatch
     routed, used = cursor[0], cursor[1]
     nobody = np.uint32(following.size - 1)
     head, tail = _index(0), _index(1)

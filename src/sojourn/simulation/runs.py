@@ -79,9 +79,9 @@ class _KernelRun(ABC):
     _needed = 2
 
     def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
-        starting, _, drawing, choosing = generators(seed, 4)
+        self._starting, self._service, drawing, choosing = generators(seed, 4)
         policy = scenario.policy
-        self._network, self._scenario, self._starting = network, scenario, starting
+        self._network, self._scenario = network, scenario
         self._code = _COMPILED[type(policy)]
         self._tasks = policy.in_flight(network)
         self._block = max(BLOCK, self._tasks)
@@ -102,7 +102,9 @@ class _KernelRun(ABC):
         return first_clients(self._network, self._scenario.start, self._tasks, self._starting)
 
     def _begin(self, clients: IntArray) -> int:
-        """The first tasks go to ``clients``; returns how many others are idle."""
+        """The first tasks go to ``clients``; returns how many others are idle, where it matters."""
+        if self._code == events.ROUTED:
+            return 0
         return events.fill_pool(self._due_times, self._pool, clients)
 
     def advance(self, limit: float, done: int, completions: Completions) -> tuple[int, bool]:
@@ -150,8 +152,7 @@ class _MemorylessRun(_KernelRun):
     def __init__(self, network: Network, scenario: Scenario, seed: Seed) -> None:
         super().__init__(network, scenario, seed)
         rates = network.fleet.expand(network.fleet.service_rates) / scenario.client_work(network)
-        service = generators(seed, 2)[1]
-        self._gaps = Stream(service.standard_exponential, block=self._block)
+        self._gaps = Stream(self._service.standard_exponential, block=self._block)
         self._queues = events.empty_queues(network.size, self._tasks)
         self._busy = events.buckets(rates)
         self._now = 0.0
@@ -167,8 +168,11 @@ class _MemorylessRun(_KernelRun):
             self._queues,
             self._busy,
             self._gaps.values,
-            dispatch,
+            dispatch.targets,
+            dispatch.choices,
+            dispatch.cursor,
             self._due_times if self._code == events.NEVER_QUEUE else None,
+            self._pool,
             self._idle,
             self._now,
             limit,

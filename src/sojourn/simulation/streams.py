@@ -68,17 +68,17 @@ def generators(seed: Seed, number: int) -> list[np.random.Generator]:
 
 def substreams(seed: Seed, place: int, number: int) -> list[np.random.Generator]:
     """``number`` independent generators below the one at ``place`` of `generators`."""
-    return generators(_below(seed, place), number)
+    return generators(_below(seed_sequence(seed), place), number)
 
 
 def spawned(seed: Seed, number: int) -> list[np.random.SeedSequence]:
     """Independent seeds that depend on ``seed`` only, however often this is called."""
-    return [_below(seed, place) for place in range(number)]
-
-
-def _below(seed: Seed, place: int) -> np.random.SeedSequence:
-    """What a fresh ``seed`` spawns at ``place``."""
     sequence = seed_sequence(seed)
+    return [_below(sequence, place) for place in range(number)]
+
+
+def _below(sequence: np.random.SeedSequence, place: int) -> np.random.SeedSequence:
+    """What a fresh ``sequence`` spawns at ``place``."""
     return np.random.SeedSequence(
         entropy=sequence.entropy,
         spawn_key=(*sequence.spawn_key, place),
