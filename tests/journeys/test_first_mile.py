@@ -99,15 +99,19 @@ def test_what_a_run_is_ranked_by_and_what_is_said_of_its_end():
     assert criterion.score(history, 100.0) > 0.15
 
 
-def test_from_a_log_to_the_recommended_strategy(commands, tmp_path):
-    """Every command of the page, in its order."""
+@pytest.mark.parametrize("time", [20, pytest.param(120, marks=pytest.mark.slow)])
+def test_from_a_log_to_the_recommended_strategy(commands, tmp_path, time):
+    """Every command of the page, in its order, as it stands there, and with shorter runs."""
     text = (DOCS / "from-log-to-answer.md").read_text(encoding="utf-8")
     lines = re.findall(r"^(?:\$ |    )(sojourn .*)$", text, re.MULTILINE)
     assert [line.split()[1] for line in lines] == [
         *("new", "fleet", "plan", "tune", "report", "simulate", "deploy", "deploy")
     ]
-    script = "\n".join(lines).replace(" --open", "")
+    shorter = f"sed -i 's/^time = 120 /time = {time} /' mine/experiment.toml"
+    script = "\n".join([lines[0], shorter, *lines[1:]]).replace(" --open", "")
     assert "written: mine/fleet.csv" in typed(commands, tmp_path, script)
+    experiment = (tmp_path / "tuned" / "experiment.toml").read_text(encoding="utf-8")
+    assert re.search(rf"^time = {time}(?:\.0)?$", experiment, re.MULTILINE)
     strategy = (tmp_path / "tuned" / "strategy.toml").read_text(encoding="utf-8")
     assert "learning_rate" in strategy or "learning-rate" in strategy
     assert "desktop" in strategy, "it is for the fleet of the log"

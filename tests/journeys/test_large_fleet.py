@@ -17,7 +17,11 @@ DEVICES = 100_000
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory):
     """The file of the fleet."""
-    rates = np.exp(np.random.default_rng(0).normal(0.0, 1.0, DEVICES))
+    return write_devices(tmp_path_factory, DEVICES)
+
+
+def write_devices(tmp_path_factory, number):
+    rates = np.exp(np.random.default_rng(0).normal(0.0, 1.0, number))
     path = tmp_path_factory.mktemp("large") / "devices.csv"
     lines = ["name,service_rate,region,battery"]
     lines += [
@@ -67,14 +71,15 @@ def test_a_joint_plan_of_a_grouped_fleet_reaches_every_device(devices, tmp_path,
     assert (np.diff(routing[np.argsort(rates)]) >= -1e-12).all()
 
 
-def test_an_analysis_tells_quantiles_and_writes_every_device(devices, tmp_path):
-    table = tmp_path / "table.csv"
+@pytest.mark.parametrize("number", [10_000, pytest.param(DEVICES, marks=pytest.mark.slow)])
+def test_an_analysis_tells_quantiles_and_writes_every_device(tmp_path_factory, tmp_path, number):
+    devices, table = write_devices(tmp_path_factory, number), tmp_path / "table.csv"
     arguments = ("--concurrency", "500", "--group", "0.1", "--sort", "staleness")
     printed = sojourn("analyze", str(devices), *arguments, "--out", str(table))
     assert "median" in printed and "… " not in printed
     with table.open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == DEVICES
+    assert len(rows) == number
     assert rows[1]["battery"] == "1"
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1.0, rel=1e-9)
     stalest = max(rows, key=lambda row: float(row["staleness"]))
