@@ -35,8 +35,8 @@ KEPT_OFTEN = EXPERIMENT.replace("checkpoint-seconds = 30.0", "checkpoint-seconds
 SEVERAL_RATES = (
     KEPT_OFTEN.replace("learning-rate = 0.1", "learning-rate = [0.03, 0.1, 0.3]")
     .replace("batched = false", "batched = true\nlockstep = true")
-    .replace("rounds = 12", "rounds = 400")
-    .replace("evaluate-every = 6", "evaluate-every = 40")
+    .replace("rounds = 12", "rounds = 200")
+    .replace("evaluate-every = 6", "evaluate-every = 20")
 )
 """Most of its time goes into pilots, in lockstep."""
 DIFFERENT_EVERY_TIME = ("provenance", "seconds", "created", "elapsed_seconds")

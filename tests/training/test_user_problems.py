@@ -5,9 +5,7 @@ workers in two network namespaces of which one is killed, and through the deploy
 
 import importlib
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -88,7 +86,9 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.processes
 @pytest.mark.timeout(2 * PATIENCE)
-def test_two_processes_and_a_run_that_was_killed_give_the_same_bytes(task, tmp_path, monkeypatch):
+def test_two_processes_and_a_run_that_was_killed_give_the_same_bytes(
+    task, commands, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     experiment = Experiment.read(written(tmp_path, task))
     run_experiment(experiment, tmp_path / "one", LocalEngine())
@@ -96,13 +96,12 @@ def test_two_processes_and_a_run_that_was_killed_give_the_same_bytes(task, tmp_p
     assert len(whole) == 3
     run_experiment(experiment, tmp_path / "two", LocalEngine(jobs=2))
     assert files(tmp_path / "two") == whole
-    command = (sys.executable, "-m", "sojourn", "--trust", "train", "e.toml", "--out", "killed")
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ})
+    process = commands.start(tmp_path, "--trust", "train", "e.toml", "--out", "killed")
     deadline = time.monotonic() + PATIENCE
     while not list(tmp_path.glob("killed/cells/*.checkpoint")) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
     run_experiment(experiment, tmp_path / "killed", LocalEngine(), resume=True)
     assert files(tmp_path / "killed") == whole
