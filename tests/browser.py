@@ -26,8 +26,9 @@ needs_chromium = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
+    """One for all pages of a folder of tests, whose ``conftest.py`` imports this."""
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
@@ -39,6 +40,10 @@ PATIENCE = 300_000.0
 """Milliseconds: a page on a busy machine takes its time, and no test is about that."""
 
 
+POLLING = 100.0
+"""Milliseconds between looks at a whole page: at every frame it would be busy with nothing else."""
+
+
 def new_page(browser: Any, **options: Any) -> Any:
     """A page that is waited for however busy the machine is."""
     page = browser.new_page(**options)
@@ -46,9 +51,13 @@ def new_page(browser: Any, **options: Any) -> Any:
     return page
 
 
+SCREENSHOTS = os.environ.get("SOJOURN_SCREENSHOTS")
+"""The folder for pictures of pages, if they are to be kept."""
+
+
 def kept(tmp_path: Path, name: str) -> Path:
-    """Where a picture of the page goes: the folder $SOJOURN_SCREENSHOTS, if it is given."""
-    folder = Path(os.environ.get("SOJOURN_SCREENSHOTS", tmp_path))
+    """Where a picture of the page goes."""
+    folder = Path(SCREENSHOTS or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder / name
 
@@ -108,7 +117,9 @@ def schemes(page: Any) -> Iterator[str]:
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         with contextlib.suppress(page_error()):
-            page.wait_for_function(f"() => ({READABLE})().length === 0", timeout=60_000)
+            page.wait_for_function(
+                f"() => ({READABLE})().length === 0", timeout=60_000, polling=POLLING
+            )
         assert page.evaluate(READABLE) == [], scheme
         yield scheme
 
@@ -145,7 +156,7 @@ def printed_whole(page: Any, shot: Path) -> list[str]:
     white = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert white == "rgb(255, 255, 255)"
     with contextlib.suppress(page_error()):  # figures are drawn anew some time after the resize
-        page.wait_for_function(f"() => {BEYOND}.length === 0")
+        page.wait_for_function(f"() => {BEYOND}.length === 0", polling=POLLING)
     found: list[str] = page.evaluate(BEYOND)
     return found
 

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import browser
+
+__all__ = ["browser"]
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 

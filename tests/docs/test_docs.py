@@ -11,10 +11,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import sojourn as sj
-from tests.browser import browser, needs_axe, needs_chromium, new_page, serious_violations
+from tests.browser import needs_axe, needs_chromium, new_page, serious_violations
 from tests.docs.conftest import DOCS
 
-__all__ = ["browser"]
 pytestmark = [pytest.mark.docs, pytest.mark.timeout(1500)]
 LEAST_FIGURES = 10
 README_LINES, README_COLUMNS = 170, 88

@@ -14,7 +14,10 @@ import pytest
 from sojourn.fleet import built_in_fleet
 from sojourn.live.explorer import Explorer
 from sojourn.live.server import TOKEN_HEADER, LocalServer
+from tests.browser import browser
 from tests.tuning.test_tune import write_inputs
+
+__all__ = ["browser"]
 
 Ask = Callable[..., tuple[int, Any]]
 

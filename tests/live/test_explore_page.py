@@ -13,7 +13,6 @@ from sojourn.live.explorer import Explorer
 from sojourn.live.server import LocalServer
 from tests.browser import (
     CONTROLS,
-    browser,
     kept,
     needs_axe,
     needs_chromium,
@@ -23,7 +22,6 @@ from tests.browser import (
     serious_violations,
 )
 
-__all__ = ["browser"]
 pytestmark = needs_chromium
 FLEET = sj.built_in_fleet("three-clusters")
 CLICKED = {

@@ -14,7 +14,6 @@ from sojourn.runs.folder import RunFolder
 from sojourn.tuning.tune import tune
 from tests.browser import (
     CONTROLS,
-    browser,
     kept,
     needs_axe,
     needs_chromium,
@@ -26,7 +25,6 @@ from tests.deployment.test_server import Deployment
 from tests.live.conftest import write_race
 from tests.live.test_explore_page import Page
 
-__all__ = ["browser"]
 LONG = "never-queue, half debiased, adaptive, of forty"
 pytestmark = needs_chromium
 

@@ -23,7 +23,10 @@ from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History
 from sojourn.simulation.simulate import simulate
 from sojourn.theory.constants import LearningConstants
+from tests.browser import browser
 from tests.commands import Commands
+
+__all__ = ["browser"]
 
 FLEET = built_in_fleet("three-clusters")
 STRATEGIES = ("uniform", "balanced", "square-root", "plan", "each client")

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from reproduction.pages import reproduction_report as report_of
-from tests.browser import CONTROLS, browser, kept, needs_chromium, new_page, schemes
+from tests.browser import CONTROLS, kept, needs_chromium, new_page, schemes
 from tests.report.test_first_screen import CUT
 
-__all__ = ["browser"]
 pytestmark = needs_chromium
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}

@@ -13,9 +13,16 @@ import pytest
 
 from sojourn.report.runs import report_of
 from sojourn.runs.folder import RunFolder
-from tests.browser import AXE, browser, kept, needs_chromium, new_page, schemes, serious_violations
+from tests.browser import (
+    AXE,
+    SCREENSHOTS,
+    kept,
+    needs_chromium,
+    new_page,
+    schemes,
+    serious_violations,
+)
 
-__all__ = ["browser"]
 pytestmark = needs_chromium
 SIZES = {1440: 900, 1024: 768, 390: 844}
 MOST_WORDS = 10
@@ -105,7 +112,8 @@ def test_the_first_screen_has_answer_cause_and_curve(
     for width, height in SIZES.items():
         page.set_viewport_size({"width": width, "height": height})
         for scheme in schemes(page):
-            page.screenshot(path=str(kept(tmp_path, f"{which}-{width}-{scheme}.png")))
+            if SCREENSHOTS:
+                page.screenshot(path=str(kept(tmp_path, f"{which}-{width}-{scheme}.png")))
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert page.evaluate(CUT) == [], (width, scheme)
         places = page.evaluate(PLACES)

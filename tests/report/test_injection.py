@@ -14,9 +14,8 @@ from sojourn.live.explorer import Explorer
 from sojourn.live.watcher import Watcher
 from sojourn.report.plan import plan_report
 from sojourn.report.runs import report_of
-from tests.browser import browser, needs_chromium, new_page
+from tests.browser import needs_chromium, new_page
 
-__all__ = ["browser"]
 pytestmark = needs_chromium
 NAMES = (
     "</script><script>window.ran=1</script>",
