@@ -96,7 +96,14 @@ DRAWN = "() => [...document.querySelectorAll('.plot')].every(p => p.dataset.draw
 
 
 @pytest.mark.parametrize(
-    "which", ["demo_page", "tuned_page", "train_page", "plan_page", "deployment_page"]
+    "which",
+    [
+        "demo_page",  # a tuning, with the longest words
+        pytest.param("tuned_page", marks=pytest.mark.slow),
+        "train_page",
+        "plan_page",
+        "deployment_page",
+    ],
 )
 def test_the_first_screen_has_answer_cause_and_curve(
     browser: Any, request: pytest.FixtureRequest, tmp_path: Path, which: str
