@@ -19,7 +19,7 @@ from sojourn.fleet.laws import Law, ServiceLaw, fleet_laws, law_to_table
 from sojourn.fleet.named import is_named_routing, read_fleet, read_routing
 from sojourn.planning import Plan
 from sojourn.planning.objectives import Objective
-from sojourn.rules import Rule, check_rule, epoch_steps, rule_from_table, rule_to_table
+from sojourn.rules import Rule, epoch_steps, rule_from_table, rule_to_table
 from sojourn.rules.registry import check_pair, rule_parameters
 from sojourn.rules.state import with_local_steps
 from sojourn.simulation.scenario import Scenario
@@ -413,7 +413,6 @@ def _is_unrouted(policy: NamedTable | None, folder: Path | None) -> bool:
 
 def _check_routing(rule: Rule, policy: Policy, routing: str | list[float] | None) -> None:
     """Refuse a routing that would have no effect: strategies must differ where they say so."""
-    check_rule(rule)
     if policy.routes or routing is None:
         return
     plan = isinstance(routing, str) and routing.endswith(".toml")
