@@ -29,6 +29,13 @@ needs_chromium = [
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     """One for all pages of a folder of tests, whose ``conftest.py`` imports this."""
+    with started_browser() as started:
+        yield started
+
+
+@contextlib.contextmanager
+def started_browser() -> Iterator[Any]:
+    """Chromium for the length of the block; until its end nothing else here may run an event loop."""
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)

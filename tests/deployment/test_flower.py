@@ -22,7 +22,7 @@ from sojourn.rules import GeneralizedAsyncSGD
 from sojourn.simulation.simulate import simulate
 from sojourn.theory.floor import target_rates
 from sojourn.training.replay.replay import replay
-from tests.browser import CHROMIUM, browser
+from tests.browser import CHROMIUM, started_browser
 from tests.deployment import digits_task
 from tests.deployment.flower_sessions import (
     CONCURRENCY,
@@ -40,7 +40,6 @@ from tests.deployment.warm import warm_commands
 from tests.live.test_explore_page import Page
 from tests.live.test_watch_page import watching
 
-__all__ = ["browser"]
 pytestmark = [
     pytest.mark.flower,
     pytest.mark.xdist_group("flower"),
@@ -271,13 +270,11 @@ def kept_tasks(run: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-def test_a_run_is_watched_to_its_end_without_a_reload(
-    session: Session, browser: Any, tmp_path: Path
-) -> None:
+def test_a_run_is_watched_to_its_end_without_a_reload(session: Session, tmp_path: Path) -> None:
     run = tmp_path / "watched"
     run.mkdir()
     session.submit(run, 25)
-    with watching(run) as address:
+    with watching(run) as address, started_browser() as browser:
         made = Page(browser, address)
         made.page.set_default_timeout(600_000)
         made.page.evaluate("window.notReloaded = true")
