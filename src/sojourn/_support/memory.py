@@ -1,16 +1,21 @@
 """What this machine can hold, asked before anything is allocated or written."""
 
+import gc
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sojourn.errors import InvalidInput
 
 BYTES_OF_A_PROCESS = 300_000_000
 """What a process with PyTorch takes before it has any data."""
-M_MMAP_THRESHOLD = -3
-"""A setting of the GNU C library (`mallopt`): blocks from this size on are not kept when they are freed."""
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
+"""Settings of the GNU C library (`mallopt`): blocks from the first size on are not kept when they are freed,
+and threads share so many heaps."""
+COLLECTED_OFTEN = (100, 2, 2)
+"""How often the garbage collector looks at its three generations (`gc.set_threshold`)."""
 
 
 def available_bytes() -> int:
@@ -93,13 +98,35 @@ def _used_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def return_freed_blocks() -> None:
-    """Have this process give freed blocks of a megabyte and more back to the system at once.
+@contextmanager
+def holding_little() -> Iterator[None]:
+    """Have this process give memory back soon: for one that holds few objects, each of many megabytes.
 
-    Otherwise the GNU C library, once it has seen such blocks freed, keeps those of every thread for that
-    thread. Other C libraries have no such setting, and need none.
+    The GNU C library, once it has seen large blocks freed, keeps those of every thread for that thread:
+    now they go back to the system at once, and threads share one heap. Other C libraries have no such
+    settings, and need none. Python's collector looks seldom for objects that refer to each other, as the
+    responses of HTTP clients do: now often, and not at what was there before.
     """
     import ctypes  # not above: commands that print a line should start fast
 
     with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_THRESHOLD, 2**20)
+        library.mallopt(M_ARENA_MAX, 1)
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*COLLECTED_OFTEN)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+def give_back() -> None:
+    """Collect garbage, and give all memory that is freed and kept for later back to the system."""
+    import ctypes
+
+    gc.collect()
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -52,7 +52,7 @@ class Layout:
         if state_arrays is None:
             return cls([("weights", weights.shape, 0)])
         # Values that no buffer has, so that what is found in them is a part of the vector.
-        probe = np.random.default_rng(0).normal(size=weights.size).astype(weights.dtype)
+        probe = np.random.default_rng(0).standard_normal(weights.size, dtype=weights.dtype.type)
         entries: list[tuple[str, tuple[int, ...], int | None]] = []
         buffers, expected = {}, 0
         for name, array in state_arrays(probe).items():

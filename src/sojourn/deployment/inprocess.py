@@ -112,7 +112,7 @@ class InProcessTransport:
                 self._put(Failure(name, message.node, "the node is not connected", gone=True))
         return names
 
-    def receive(self, waiting: Collection[str], weights: Vector) -> Iterator[Received]:
+    def receive(self, waiting: Collection[str], like: Vector) -> Iterator[Received]:
         """What has come, in the order in which it was finished."""
         while self._received:
             yield self._received.popleft()

@@ -7,20 +7,20 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sojourn._support.files import alone_in
-from sojourn._support.memory import return_freed_blocks
+from sojourn._support.memory import holding_little
 from sojourn._support.provenance import provenance
 from sojourn.deployment.client import Learnable, ProblemFunction, build
 from sojourn.deployment.dispatcher import Dispatcher
 from sojourn.deployment.guard.screens import Gradient
 from sojourn.deployment.journal import STRATEGY, Journal
-from sojourn.deployment.server import Server
+from sojourn.deployment.server import LARGE_BYTES, Server
 from sojourn.deployment.settings import Settings, client_names
 from sojourn.deployment.speeds import Deadlines
 from sojourn.deployment.tasks import Event
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from sojourn.training import Problem
 
 PREDICTED = "predicted"
-LARGE_BYTES = 10_000_000
-"""Of weights; of more than this the log says what they will cost."""
+HELD_BESIDE = 4
+"""Times the weights, beside the versions in flight: a message as Flower holds it twice, the version that is
+evaluated, and the next one while it is made."""
 
 
 def serve(
@@ -90,11 +91,12 @@ def _serve(
     try:
         if settings.resume and not checkpoint.exists():
             journal.event(Event("failed", None, "no checkpoint yet: the run begins anew"), 0.0)
-        if (size := dispatcher.state.weights.nbytes) > LARGE_BYTES:
-            return_freed_blocks()
-            journal.event(Event("note", None, _said_of_size(size, settings)), 0.0)
         server = Server(transport, dispatcher, journal, settings, clock=clock)
-        with _stopping_on_sigterm(server):
+        with ExitStack() as entered:
+            entered.enter_context(_stopping_on_sigterm(server))
+            if dispatcher.state.weights.nbytes > LARGE_BYTES:
+                entered.enter_context(holding_little())
+                journal.event(Event("note", None, _said_of_size(dispatcher, settings)), 0.0)
             finished = server.run()
         if finished:
             finish(dispatcher, journal, learnable, settings, problem, elapsed=server.elapsed)
@@ -105,14 +107,15 @@ def _serve(
         end_metrics()
 
 
-def _said_of_size(size: int, settings: Settings) -> str:
-    """What a model of so many bytes will ask of the server and the network."""
+def _said_of_size(dispatcher: Dispatcher, settings: Settings) -> str:
+    """What a large model will ask of the server and the network."""
+    size = dispatcher.state.weights.nbytes
+    kept = sum(array.nbytes for array in dispatcher.state.arrays.values())
+    held = (settings.concurrency + HELD_BESIDE) * size + kept
     travels = 2 * size / (2 if settings.wire == "bfloat16" else 1)
     return (
-        f"the model has {size / 1e6:,.0f} MB: the server holds up to "
-        f"{(settings.concurrency + 4) * size / 1e6:,.0f} MB of weights (through Flower, whose messages "
-        f"are copies, about {2 * size / 1e6:,.0f} MB more), and an update sends "
-        f"{travels / 1e6:,.0f} MB there and back together"
+        f"the model has {size / 1e6:,.0f} MB: the server holds up to {held / 1e6:,.0f} MB of weights, "
+        f"messages included, and an update sends {travels / 1e6:,.0f} MB there and back together"
     )
 
 

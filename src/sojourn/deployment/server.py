@@ -5,6 +5,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from sojourn._support.memory import give_back
 from sojourn.deployment.dispatcher import Dispatcher
 from sojourn.deployment.guard.guard import named_by_operator
 from sojourn.deployment.journal import Journal
@@ -23,8 +26,11 @@ from sojourn.deployment.transport import (
     Transport,
 )
 from sojourn.errors import InvalidInput
+from sojourn.rules.arrays import forget_free_vectors
 from sojourn.version import __version__
 
+LARGE_BYTES = 10_000_000
+"""Of weights: of more than this memory is given back after every message, and announced before a run."""
 LOOK_AROUND_SECONDS = 1.0
 LEAST_TTL_SECONDS = 600.0
 WHO_TTL_SECONDS = 120.0
@@ -88,6 +94,9 @@ class Server:
     ) -> None:
         self.transport, self.dispatcher, self.journal = transport, dispatcher, journal
         self.settings = settings
+        weights = dispatcher.state.weights
+        # What is received is as large as the model; the model itself would be held while it changes.
+        self._like = np.broadcast_to(np.zeros((), weights.dtype), weights.shape)
         self._clock = clock
         self._begun = clock() - journal.elapsed_before
         self._outbox: list[tuple[Outgoing, _Sent]] = []
@@ -149,11 +158,11 @@ class Server:
         if now - self._looked_at >= LOOK_AROUND_SECONDS:
             self._looked_at = now
             self._look_around(now)
-        for received in self.transport.receive(self._outstanding, self.dispatcher.state.weights):
+        for received in self.transport.receive(self._outstanding, self._like):
             self._receive(received)
-            del (
-                received
-            )  # it may be as large as the model, and the next one is received before it is let go
+            # It may be as large as the model; the next one is received before the name is bound anew.
+            del received
+            self._let_go()
             if self._done:
                 return
         self._do(self.dispatcher.tick(self.elapsed))
@@ -190,7 +199,7 @@ class Server:
         last = {m: s for m, s in self._outstanding.items() if s.task is not None}
         last = {message: sent for message, sent in last.items() if sent.node in living}
         while last and self.elapsed < patience:
-            for received in list(self.transport.receive(last, self.dispatcher.state.weights)):
+            for received in list(self.transport.receive(last, self._like)):
                 if not isinstance(received, Notice):
                     last.pop(received.message, None)
             if last:
@@ -450,3 +459,10 @@ class Server:
         if outbox:
             names = self.transport.send([message for message, _ in outbox])
             self._outstanding |= zip(names, (sent for _, sent in outbox), strict=True)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Keep no memory for later, where a message takes many megabytes."""
+        if self._like.nbytes > LARGE_BYTES:
+            forget_free_vectors()
+            give_back()

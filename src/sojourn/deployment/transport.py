@@ -171,11 +171,11 @@ class Transport(Protocol):
         A message that cannot be delivered is answered by a `Failure`.
         """
 
-    def receive(self, waiting: Collection[str], weights: Vector) -> Iterator[Received]:
+    def receive(self, waiting: Collection[str], like: Vector) -> Iterator[Received]:
         """What has come for messages that the server is ``waiting`` for, and what nobody waits for.
 
-        Does not block. ``weights`` is the model, which says how large an update may be. The server
-        may send, or stop waiting, between two that are received.
+        Does not block. An update has as many numbers as ``like``, and of the same type; the values of
+        ``like`` mean nothing. The server may send, or stop waiting, between two that are received.
         """
 
     def wait(self, most: float, expected: float) -> None:

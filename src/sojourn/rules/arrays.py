@@ -114,6 +114,11 @@ def _taken(size: int) -> NDArray[np.uint8] | None:
     return found
 
 
+def forget_free_vectors() -> None:
+    """Do not keep the memory of vectors that nobody holds any more."""
+    _free.clear()
+
+
 def joined(first: NDArray[Any], second: NDArray[Any], kind: DTypeLike) -> NDArray[Any]:
     """Two vectors one after the other, in one precision.
 

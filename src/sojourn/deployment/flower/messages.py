@@ -67,7 +67,7 @@ def to_flower(asked: Outgoing) -> Message:
         return Message(question, asked.node, MessageType.QUERY, ttl=asked.seconds)
     fields = {name: getattr(asked.request, name) for name in Request.__slots__}
     fields[UNIQUE] = secrets.token_hex(8)
-    content = _content(fields, WEIGHTS, _encoded(asked.weights, asked.request.wire))
+    content = _content(fields, WEIGHTS, asked.weights, asked.request.wire)
     group = str(asked.request.number)
     return Message(content, asked.node, MessageType.TRAIN, ttl=asked.seconds, group_id=group)
 
@@ -76,7 +76,7 @@ def read_request(message: Message) -> tuple[Request, Vector]:
     """The task that `to_flower` put in, and its weights."""
     record: Any = message.content[TASK]
     request = Request(**{name: record[name] for name in Request.__slots__})
-    weights = _decoded(_joined(_parts(message, WEIGHTS)))
+    weights = _joined(_parts(message, WEIGHTS))
     return request, weights if weights.flags.writeable else weights.copy()
 
 
@@ -88,7 +88,7 @@ def update_reply(message: Message, request: Request, found: Computed, seconds: f
         "steps": found.steps,
         "seconds": seconds,
     }
-    content = _content(fields, UPDATE, _encoded(found.update, request.wire))
+    content = _content(fields, UPDATE, found.update, request.wire)
     return Message(content, reply_to=message)
 
 
@@ -150,18 +150,24 @@ def _update(reply: Message, weights: Vector) -> Vector | str:
     """The update of a reply, or why it is none that can be read."""
     try:
         parts = _parts(reply, UPDATE)
-        return _too_large(parts, weights) or _decoded(_joined(parts), weights.dtype)
+        return _too_large(parts, weights) or _joined(parts, weights.dtype)
     except Exception as error:  # whatever a hostile client may have put there
         return f"it is not an array that can be read ({type(error).__name__})"
 
 
-def _content(fields: dict[str, ConfigRecordValues], name: str, array: Numbers) -> RecordDict:
-    """Some fields and an array, in as few pieces as they fit into."""
-    if array.nbytes < INLINE_BYTES:
-        return RecordDict({TASK: ConfigRecord({**fields, name: Array(array).data})})
-    length = PART_BYTES // array.itemsize
-    starts = range(0, array.size, length)
-    parts = {f"{start:020}": Array(array[start : start + length]) for start in starts}
+def _content(
+    fields: dict[str, ConfigRecordValues], name: str, values: Vector, wire: Wire
+) -> RecordDict:
+    """Some fields and a vector, in as few pieces as they fit into."""
+    if values.nbytes < INLINE_BYTES:
+        return RecordDict(
+            {TASK: ConfigRecord({**fields, name: Array(_encoded(values, wire)).data})}
+        )
+    length = PART_BYTES // values.itemsize
+    parts = {
+        f"{start:020}": Array(_encoded(values[start : start + length], wire))
+        for start in range(0, values.size, length)
+    }
     return RecordDict({name: ArrayRecord(parts), TASK: ConfigRecord(fields)})
 
 
@@ -176,18 +182,17 @@ def _parts(message: Message, name: str) -> list[bytes]:
     return [record.pop(part).data for part in sorted(record)]
 
 
-def _joined(parts: list[bytes]) -> Numbers:
-    """The vector that was parted; its parts are let go one after the other."""
-    first = _numbers(parts[0])
+def _joined(parts: list[bytes], dtype: np.dtype[np.floating] | None = None) -> Vector:
+    """The vector that was parted, of ``dtype`` if it was rounded; its parts are let go one by one."""
     if len(parts) == 1:
-        return first
+        return _decoded(_numbers(parts[0]), dtype)
     size = sum(_header(part)[0][0] for part in parts)
-    whole: Numbers = np.empty_like(first, shape=size)
-    at = 0
-    del first
     parts.reverse()
+    first = _decoded(_numbers(parts.pop()), dtype)
+    whole, at = np.empty(size, dtype=first.dtype), first.size
+    whole[:at] = first
     while parts:
-        part = _numbers(parts.pop())
+        part = _decoded(_numbers(parts.pop()), dtype)
         whole[at : at + part.size] = part
         at += part.size
     return whole

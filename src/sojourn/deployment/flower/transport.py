@@ -103,7 +103,7 @@ class FlowerTransport:
         self._push()
         return names
 
-    def receive(self, waiting: Collection[str], weights: Vector) -> Iterator[Received]:
+    def receive(self, waiting: Collection[str], like: Vector) -> Iterator[Received]:
         """Pull what has come, so few at a time that their updates fit into a batch.
 
         Flower unfolds what it pulls, all at once, and raises if one reply cannot be unfolded; which
@@ -117,23 +117,23 @@ class FlowerTransport:
         done = [pull for pull in self._late if pull.ended.is_set()]
         self._late = [pull for pull in self._late if pull not in done]
         for pull in done:
-            yield from self._pulled(pull, waiting, weights)
+            yield from self._pulled(pull, waiting, like)
         being_pulled = self._being_pulled()
         silent, lively = self._silent_online(), self._lively()
         names = [name for name in self._pushed if name not in being_pulled]
         pullable = [name for name in names if self._pushed[name].node in silent]
         pullable += [name for name in names if self._pushed[name].node in lively]
         careful = self._clock() < self._careful_until
-        some = 1 if careful else max(1, self._batch_bytes // max(1, weights.nbytes))
+        some = 1 if careful else max(1, self._batch_bytes // max(1, like.nbytes))
         for start in range(0, len(pullable), some):
             asked = tuple(name for name in pullable[start : start + some] if name in waiting)
             if not asked:
                 continue
             ids = [self._pushed[name].flower_id for name in asked]
             pull = _Pull(self.grid, asked, ids, self._clock())
-            patience = self._wait_seconds + len(asked) * weights.nbytes / SLOWEST_BYTES
+            patience = self._wait_seconds + len(asked) * like.nbytes / SLOWEST_BYTES
             if pull.ended.wait(patience):
-                yield from self._pulled(pull, waiting, weights)
+                yield from self._pulled(pull, waiting, like)
             else:
                 self._late.append(pull)
                 if not careful:
@@ -218,9 +218,7 @@ class FlowerTransport:
                 return max(1, count)
         return len(self._outbox)
 
-    def _pulled(
-        self, pull: "_Pull", waiting: Collection[str], weights: Vector
-    ) -> Iterator[Received]:
+    def _pulled(self, pull: "_Pull", waiting: Collection[str], like: Vector) -> Iterator[Received]:
         asked = [name for name in pull.names if name in waiting]
         if pull.error is None:
             self._cut_since = None
@@ -236,7 +234,7 @@ class FlowerTransport:
             pull.replies = ()
             while replies:  # each is let go before the next: it may be as large as the model
                 name = names.get(replies[0].metadata.reply_to_message_id, "")
-                received = from_flower(replies.popleft(), name, weights)
+                received = from_flower(replies.popleft(), name, like)
                 if not (isinstance(received, Failure) and received.gone):
                     self._heard_at[received.node] = self._clock()
                 yield received
