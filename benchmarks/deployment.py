@@ -152,7 +152,7 @@ class Interval:
 
 
 def on_flower(
-    app: Path, folder: Path, *, resident: bool, clients: int, updates: int
+    app: Path, folder: Path, *, resident: bool, clients: int, updates: int, **options: float
 ) -> dict[str, Any]:
     """Updates a second, and processor seconds per update by kind."""
     processor = Processor()
@@ -164,15 +164,16 @@ def on_flower(
         flower.start_superlink()
         for client in range(clients):
             flower.start_supernode(client)
-        config = {"clients": clients, "updates": updates, "predict": False}
+        config = {"clients": clients, "updates": updates, "predict": False, **options}
         number = flower.run(app, {**config, "run-folder": str(folder)})
         follow(flower, number, folder, interval.show)
     return {"updates/s": round(rate_of(folder), 3), **interval.figures()}
 
 
-def in_process(app: Path, folder: Path, *, clients: int, updates: int) -> float:
+def in_process(app: Path, folder: Path, *, clients: int, updates: int, **options: float) -> float:
     """Updates a second with clients as threads."""
-    config = {"clients": clients, "updates": updates, "predict": False, "evaluate-every": 100}
+    config: dict[str, object] = {"clients": clients, "updates": updates, "predict": False}
+    config |= {"evaluate-every": 100, **options}
     given = {**app_config(app), **config, "run-folder": str(folder)}
     settings = read_settings(given, task_folder(app))
     run_in_process(app, settings, [0.0] * clients, lambda status: None)
@@ -210,17 +211,19 @@ def threads(root: Path) -> dict[str, Any]:
 
 def weights(root: Path) -> dict[str, Any]:
     """Whether one client's final weights are the same to the bit, whichever way."""
-    in_process(root / "app", root / "alone-threads", clients=1, updates=10)
+    in_process(root / "app", root / "alone-threads", clients=1, updates=10, **ALONE)
     alone, found = np.load(root / "alone-threads" / "weights.npy"), {}
     for way, (resident, _) in WAYS.items():
         folder = root / f"alone-{way}"
-        on_flower(root / "app", folder, resident=resident, clients=1, updates=10)
+        on_flower(root / "app", folder, resident=resident, clients=1, updates=10, **ALONE)
         found[way] = bool(np.array_equal(np.load(folder / "weights.npy"), alone))
         said = "equal" if found[way] else "DIFFER from"
         print(f"one client, {way}: weights {said} those of threads", flush=True)
     return found
 
 
+ALONE: dict[str, float] = {"concurrency": 1, "first-deadline": 600.0, "shortest-deadline": 600.0}
+"""One task in flight, which no other takes the place of: the order of the updates is fixed."""
 WAYS = {"process per task": (False, 1), "sojourn client": (True, 3)}
 """Whether clients stay between tasks, and how many times as many updates are made."""
 

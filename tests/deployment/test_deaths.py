@@ -50,8 +50,8 @@ SECONDS = float(os.environ.get("SOJOURN_SECONDS", "inf"))
 ALL = ("worker", "client", "server", "SuperLink")
 ENDLESS = 100_000
 NO_DEADLINE = {"shortest-deadline": 600.0, "first-deadline": 600.0}
-LONGEST_WAIT_SECONDS = 2.0
-"""Before a kill, after an update: many times a task's 0.2 s."""
+TASK_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 4.0
+"""What a task takes, so that most kills come upon one; and the longest wait for a kill after an update."""
 OFTEN = {
     "concurrency": 1,
     "checkpoint-seconds": 0.2,
@@ -75,7 +75,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 @pytest.fixture
 def session(tmp_path: Path, warm: dict[str, str]) -> Iterator[Session]:
     folder = tmp_path / "flower"
-    with Session(folder, [0.2], environment=warm, lasting=True, resident=True) as started:
+    with Session(folder, [TASK_SECONDS], environment=warm, lasting=True, resident=True) as started:
         yield started
 
 
@@ -115,11 +115,14 @@ class Deaths:
         self.session.start_superlink()
         self.submit(ENDLESS)
 
-    def kill_worker(self) -> None:
+    def workers(self) -> list[psutil.Process]:
         client = psutil.Process(self.session.flower.processes["client-0"].pid)
-        for child in client.children(recursive=True):
-            if "work" in child.cmdline():
-                child.kill()
+        return [child for child in client.children(recursive=True) if "work" in child.cmdline()]
+
+    def kill_worker(self) -> None:
+        self.session.flower.wait_until(lambda: bool(self.workers()), what="there is no worker")
+        for worker in self.workers():
+            worker.kill()
 
     def kill_client(self) -> None:
         self.session.flower.processes.kill("client-0")

@@ -10,9 +10,10 @@ import numpy as np
 import psutil
 import pytest
 
-from sojourn.deployment.app import PACKAGE
+from sojourn.deployment.app import PACKAGE, app_config, task_folder, write_app
 from sojourn.deployment.flower.resident import TALKING, Progress, start
 from sojourn.deployment.inprocess import InProcessTransport
+from sojourn.deployment.local import LocalFlower, follow, run_in_process
 from sojourn.deployment.run import serve
 from sojourn.deployment.settings import read_settings
 from sojourn.errors import InvalidInput
@@ -67,6 +68,30 @@ def test_data_are_loaded_once_and_the_weights_are_the_same_to_the_bit(
     np.testing.assert_array_equal(
         np.load(tmp_path / "flower" / "weights.npy"), np.load(tmp_path / "threads" / "weights.npy")
     )
+
+
+@pytest.mark.slow
+@pytest.mark.flower
+def test_the_template_learns_the_same_weights_to_the_bit_every_way(tmp_path: Path) -> None:
+    """A process per task, which is Flower's own way, `sojourn client` and a thread: one client each."""
+    app = tmp_path / "app"
+    write_app(app)
+    config = {**NO_DEADLINE, "clients": 1, "updates": 6, "concurrency": 1, "predict": False}
+    folders = {way: tmp_path / way for way in ("process per task", "sojourn client", "thread")}
+    for way, resident in (("process per task", False), ("sojourn client", True)):
+        with LocalFlower(folders[way] / "logs", resident=resident) as flower:
+            flower.start_superlink()
+            flower.start_supernode(0)
+            number = flower.run(app, {**config, "run-folder": str(folders[way])})
+            follow(flower, number, folders[way], lambda status: None)
+    given = {**app_config(app), **config, "run-folder": str(folders["thread"])}
+    run_in_process(app, read_settings(given, task_folder(app)), [0.0], lambda status: None)
+    for way, folder in folders.items():
+        assert status_of(folder)["counts"]["used"] == 6, way
+    found = {way: np.load(folder / "weights.npy") for way, folder in folders.items()}
+    assert len(np.unique(found["thread"])) > 1000, "weights that were trained"
+    np.testing.assert_array_equal(found["process per task"], found["sojourn client"])
+    np.testing.assert_array_equal(found["sojourn client"], found["thread"])
 
 
 @pytest.mark.flower
