@@ -22,7 +22,16 @@ from sojourn.deployment.flower.messages import (
     update_reply,
 )
 from sojourn.deployment.flower.transport import FlowerTransport
-from sojourn.deployment.transport import Answer, Failure, Notice, Question, Request, TaskMessage
+from sojourn.deployment.transport import (
+    Answer,
+    Failure,
+    Notice,
+    Question,
+    Request,
+    TaskMessage,
+    from_bfloat16,
+    to_bfloat16,
+)
 from sojourn.types import Vector
 from tests.deployment.fake_grid import FakeGrid, Node
 
@@ -82,6 +91,17 @@ def test_bfloat16_takes_half_the_bytes_and_rounds_as_torch_does() -> None:
     sent = asked.content.config_records["task"]["weights"]
     assert isinstance(sent, bytes)
     assert len(sent) < 0.51 * weights.nbytes
+
+
+def test_bfloat16_travels_in_parts_as_it_does_whole() -> None:
+    asked = to_flower(TaskMessage(42, 60.0, replace(REQUEST, wire="bfloat16"), PARTED))
+    assert len(asked.content["weights"]) == 3
+    request, received = read_request(asked)
+    np.testing.assert_array_equal(received, from_bfloat16(to_bfloat16(PARTED)))
+    found = Computed(0.25, PARTED, 1)
+    reply = from_flower(update_reply(asked, request, found, 1.5), "7", PARTED)
+    assert isinstance(reply, Answer)
+    np.testing.assert_array_equal(reply.update, received)
 
 
 def test_an_empty_reply_is_refused() -> None:
