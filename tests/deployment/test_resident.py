@@ -1,9 +1,11 @@
 """`sojourn client` with real processes: warm, the same bits, failures per task, deaths."""
 
+import importlib
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,12 @@ import psutil
 import pytest
 
 from sojourn.deployment.app import PACKAGE, app_config, task_folder, write_app
-from sojourn.deployment.flower.resident import TALKING, Progress, start
+from sojourn.deployment.flower.resident import (
+    TALKING,
+    Progress,
+    drop_tasks_of_ended_runs,
+    start,
+)
 from sojourn.deployment.inprocess import InProcessTransport
 from sojourn.deployment.local import LocalFlower, follow, run_in_process
 from sojourn.deployment.run import serve
@@ -186,6 +193,26 @@ def test_it_ends_with_its_node(session: Session) -> None:
 def test_what_it_sets_itself_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"sojourn client sets --isolation itself; leave it out"):
         start(["--insecure", "--isolation=subprocess"])
+
+
+def test_a_task_whose_run_has_ended_is_given_up_like_any_that_cannot_be_received() -> None:
+    inside = importlib.import_module("flwr.supernode.start_client_internal")
+    assert inside.pull_objects is not None
+
+    def pull_objects(ids: list[str], *, pull_object_fn: Any) -> dict[str, bytes]:
+        return {name: pull_object_fn(name) for name in ids}
+
+    def gone(name: str) -> bytes:
+        raise inside.RunNotRunningException
+
+    flower = SimpleNamespace(
+        pull_objects=pull_objects, RunNotRunningException=inside.RunNotRunningException
+    )
+    drop_tasks_of_ended_runs(flower)
+    assert flower.pull_objects(["a"], pull_object_fn=str.encode) == {"a": b"a"}
+    with pytest.raises(ConnectionError, match="the run has ended"):
+        flower.pull_objects(["a"], pull_object_fn=gone)
+    drop_tasks_of_ended_runs(SimpleNamespace())
 
 
 def test_without_what_is_private_in_flower_it_is_an_ordinary_supernode(

@@ -101,35 +101,29 @@ def local(
 
     Example: sojourn deploy local my-app --clients 3 --pause 0,1,4
     """
-    import importlib.util
-
     from sojourn.deployment.app import app_config, task_folder
     from sojourn.deployment.local import run_in_process
     from sojourn.deployment.settings import read_settings
 
     if not in_process and importlib.util.find_spec("flwr") is None:
         raise MissingExtra("flwr", extra="deploy")
+    results = out or folder.resolve().parent / f"{folder.resolve().name}-run"
     asked = {"clients": clients, "updates": updates}
     config: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
-    fewer = {"rehearse": True} if clients is not None else {}
-    settings = read_settings({**app_config(folder), **config, **fewer}, task_folder(folder))
-    if settings.rehearsed_of is not None:
-        config |= fewer
-        typer.secho(_rehearsal_text(settings, settings.rehearsed_of), fg="yellow", err=True)
-    results = out or folder.resolve().parent / f"{folder.resolve().name}-run"
-    _check_results(results, resume)
     config |= {"run-folder": str(results.resolve()), "resume": resume}
+    config |= {} if clients is None else {"rehearse": True}
+    settings = read_settings({**app_config(folder), **config}, task_folder(folder))
+    if settings.rehearsed_of is not None:
+        typer.secho(_rehearsal_text(settings, settings.rehearsed_of), fg="yellow", err=True)
+    _check_results(results, resume)
     pauses = _pauses(pause, settings.clients)
     try:
         with _ending_on_signals(), _shown() as show:
-            if in_process:
-                given = {**app_config(folder), **config}
-                settings = read_settings(given, task_folder(folder))
-                if not run_in_process(folder, settings, pauses, show):
-                    typer.echo(f"stopped; the checkpoint is in {results}. Go on with --resume.")
-                    return
-            else:
+            if not in_process:
                 _run(folder, results, config, pauses, show)
+            elif not run_in_process(folder, settings, pauses, show):
+                typer.echo(f"stopped; the checkpoint is in {results}. Go on with --resume.")
+                return
     except KeyboardInterrupt:
         options = "".join(f"--{key} {value} " for key, value in asked.items() if value)
         typer.secho(

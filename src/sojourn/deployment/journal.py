@@ -315,9 +315,9 @@ class Journal:
                     "rate": client.estimate.rate() if client.estimate.tasks else None,
                     "planned": None if pace.planned is None else float(pace.planned[client.number]),
                     "seconds": client.estimate.mean_seconds if client.estimate.tasks else None,
-                    "norm": _finite(norms[client.number]),
-                    "agreement": _finite(agreement[client.number]),
-                    "speed": _finite(client.estimate.rate() / pace.caps[client.number])
+                    "norm": _number(norms[client.number], 6),
+                    "agreement": _number(agreement[client.number], 6),
+                    "speed": _number(client.estimate.rate() / pace.caps[client.number], 6)
                     if client.estimate.tasks
                     else None,
                 }
@@ -348,13 +348,11 @@ def on_one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in short)
 
 
-def _finite(value: float) -> float | None:
-    return round(float(value), 6) if math.isfinite(value) else None
-
-
-def _number(value: float | int | None) -> float | None:
+def _number(value: float | int | None, digits: int | None = None) -> float | None:
     """For JSON, which has no ``nan``."""
-    return None if value is None or not math.isfinite(value) else float(value)
+    if value is None or not math.isfinite(value):
+        return None
+    return float(value) if digits is None else round(float(value), digits)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -6,7 +6,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from sojourn.dispatch import policy_to_table
 from sojourn.errors import InvalidInput, SojournError
 from sojourn.fleet import Fleet, Network
 from sojourn.rules import epoch_steps, rule_to_table
-from sojourn.rules.state import Layout, client_steps, steps_of, with_local_steps
+from sojourn.rules.state import client_steps, steps_of, with_local_steps
 from sojourn.runs.folder import FLEET, RunFolder
 from sojourn.runs.history import History
 from sojourn.types import Vector
@@ -166,12 +166,6 @@ def with_known_steps(settings: Settings, problem: Learnable) -> Settings:
     return dataclasses.replace(settings, rule=rule, local_epochs=None)
 
 
-def layout_of(problem: Learnable) -> Layout:
-    """Names and shapes of the tensors of the model, where the problem says them."""
-    shapes = getattr(problem, "parameter_shapes", {})
-    return [(name, tuple(shape)) for name, shape in shapes.items()]
-
-
 def check_buffers(problem: Learnable) -> None:
     """Refuse buffers that would stay as the model came with them."""
     if getattr(problem, "has_buffers", False) and getattr(problem, "buffers", "") != "recompute":
@@ -185,13 +179,14 @@ def check_buffers(problem: Learnable) -> None:
 def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Dispatcher:
     """The dispatcher that ``settings`` describe."""
     check_buffers(problem)
+    shapes: Mapping[str, Sequence[int]] = getattr(problem, "parameter_shapes", {})
     network = settings.network
     rates = network.fleet.expand(network.fleet.service_rates)
     rates = rates / client_steps(settings.rule, network.size)
     return Dispatcher(
         np.asarray(problem.initial_weights()).copy(),
         rule=settings.rule,
-        layout=layout_of(problem),
+        layout=[(name, tuple(shape)) for name, shape in shapes.items()],
         routing=network.client_routing,
         concurrency=settings.concurrency,
         learning_rate=settings.learning_rate,

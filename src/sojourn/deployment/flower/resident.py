@@ -184,8 +184,29 @@ def node(arguments: Sequence[str]) -> None:
 
     if getattr(inside, "time", None) is time:
         inside.time = SimpleNamespace(sleep=sleep)  # type: ignore[attr-defined]
+    drop_tasks_of_ended_runs(inside)
     sys.argv = ["flower-supernode", *arguments]
     flower_supernode()
+
+
+def drop_tasks_of_ended_runs(inside: Any) -> None:
+    """Have a SuperNode give a task up if its run ends while the node receives it.
+
+    Flower's gives tasks up that it cannot receive for any other reason. Of a run that has ended it keeps
+    the task without its content, and the worker would wait for that. ``inside`` is Flower's module.
+    """
+    pull = getattr(inside, "pull_objects", None)
+    ended = getattr(inside, "RunNotRunningException", None)
+    if pull is None or ended is None:
+        return
+
+    def pull_objects(*arguments: Any, **options: Any) -> Any:
+        try:
+            return pull(*arguments, **options)
+        except ended as error:
+            raise ConnectionError("the run has ended") from error
+
+    inside.pull_objects = pull_objects
 
 
 @dataclass
