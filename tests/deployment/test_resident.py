@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 from sojourn.deployment.app import PACKAGE, app_config, task_folder, write_app
 from sojourn.deployment.flower.resident import (
     TALKING,
+    WAITING,
     Progress,
+    Worker,
     drop_tasks_of_ended_runs,
     start,
 )
@@ -213,6 +216,37 @@ def test_a_task_whose_run_has_ended_is_given_up_like_any_that_cannot_be_received
     with pytest.raises(ConnectionError, match="the run has ended"):
         flower.pull_objects(["a"], pull_object_fn=gone)
     drop_tasks_of_ended_runs(SimpleNamespace())
+
+
+def test_a_worker_outlives_a_task_that_its_node_gives_up() -> None:
+    """Flower interrupts the process of such a task, which is refused its input."""
+
+    def interrupted(client: object) -> None:
+        raise KeyboardInterrupt
+
+    class Heartbeat:
+        def __init__(self, beat: object) -> None:
+            """Nothing beats."""
+
+        def start(self) -> None:
+            """Nothing starts."""
+
+        def stop(self) -> None:
+            raise RuntimeError("Heartbeat sender is not running.")
+
+    closed: list[str] = []
+    with tempfile.TemporaryFile() as file:
+        worker = Worker("127.0.0.1:1", Progress(file.fileno()))
+        flower: Any = SimpleNamespace(
+            clientapp=SimpleNamespace(pull_task_input=interrupted),
+            heartbeat=SimpleNamespace(
+                HeartbeatSender=Heartbeat, make_task_heartbeat_fn_http=lambda client: None
+            ),
+            client=lambda *who: SimpleNamespace(close=lambda: closed.append(who[-1])),
+        )
+        worker._flower = flower
+        worker.work("token")
+        assert (worker.progress.read(), closed) == (WAITING, ["token"])
 
 
 def test_without_what_is_private_in_flower_it_is_an_ordinary_supernode(

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -297,8 +297,6 @@ class Worker:
 
     def work(self, token: str) -> None:
         """Do one task and report it as Flower's own process would, failures included."""
-        from flwr.app import Message
-        from flwr.app.error import Error
         from flwr.common.constant import ErrorCode, SubStatus
 
         self.progress.write(TALKING)
@@ -309,7 +307,7 @@ class Worker:
         )
         heartbeat.start()
         message = context = reply = None
-        status, details = SubStatus.COMPLETED, ""
+        status, details, given_up = SubStatus.COMPLETED, "", False
         try:
             with _ending_unless_over_in(PULL_SECONDS):
                 message, context, run, fab = inside.pull_task_input(client)
@@ -322,29 +320,26 @@ class Worker:
                 code = ErrorCode.LOAD_CLIENT_APP_EXCEPTION
             sys.stderr.write(f"a task failed: {details}\n")
             if message is not None:
-                reply = Message(Error(code=code, reason=details), reply_to=message)
-        self.progress.write(TALKING)
-        try:
-            if reply is not None and context is not None:
-                inside.push_message(client, reply, context)
-            inside.push_task_output(
-                client=client, context=context, sub_status=status, details=details
-            )
-        except Exception as error:  # the node hears nothing, and gives the task up
-            sys.stderr.write(f"a reply could not be handed over: {error}\n")
-        finally:
+                reply = _failure(code, details, message)
+        except KeyboardInterrupt:
+            if message is not None:
+                raise
+            # So Flower ends the process of a task that its node has given up; here is nothing to end yet.
+            given_up = True
+        if not given_up:
+            output = {"sub_status": status, "details": details}
+            self._hand_over(client, reply, context, context=context, **output)
+        with suppress(RuntimeError):  # it has ended by itself
             heartbeat.stop()
-            client.close()
-            self.progress.write(WAITING)
+        client.close()
+        self.progress.write(WAITING)
 
     def _crash(self, token: str, message: Any) -> bytes:
         """What the next worker reports if this one dies in a task: its token, and a reply."""
-        from flwr.app import Message
-        from flwr.app.error import Error
         from flwr.common.constant import ErrorCode
 
-        error = Error(code=ErrorCode.CLIENT_APP_CRASHED, reason="the worker has died")
-        reply = self._flower.serde.message_to_proto(Message(error, reply_to=message))
+        failure = _failure(ErrorCode.CLIENT_APP_CRASHED, "the worker has died", message)
+        reply = self._flower.serde.message_to_proto(failure)
         return token.encode() + b"\n" + bytes(reply.SerializeToString())
 
     def report(self, crashed: bytes) -> None:
@@ -359,21 +354,21 @@ class Worker:
             self._flower.message.Message.FromString(proto)
         )
         whose = SimpleNamespace(node_id=reply.metadata.src_node_id, run_id=reply.metadata.run_id)
-        inside = self._flower.clientapp
         client = self._flower.client(self.address, "flwr-clientapp", token.decode())
+        output = {"sub_status": SubStatus.FAILED, "details": reply.error.reason or ""}
+        self._hand_over(client, reply, whose, context=None, **output)
+        client.close()
+
+    def _hand_over(self, client: Any, reply: Any, whose: Any, **output: Any) -> None:
+        """Give the node a reply, if there is one, and the ``output`` of its task."""
+        inside = self._flower.clientapp
         self.progress.write(TALKING)
         try:
-            inside.push_message(client, reply, whose)
-            inside.push_task_output(
-                client=client,
-                context=None,
-                sub_status=SubStatus.FAILED,
-                details=reply.error.reason or "",
-            )
-        except Exception as error:  # the node has given it up already
-            sys.stderr.write(f"a crash could not be reported: {error}\n")
-        finally:
-            client.close()
+            if reply is not None and whose is not None:
+                inside.push_message(client, reply, whose)
+            inside.push_task_output(client=client, **output)
+        except Exception as error:  # the node hears nothing, and gives the task up; or has done so
+            sys.stderr.write(f"a reply could not be handed over: {error}\n")
 
     def _begin_anew_if_other(self, app_hash: str, token: str) -> None:
         """Another app than before gets a new process, so that nothing of the old one is left."""
@@ -390,6 +385,14 @@ class Worker:
             self._app = load(run.fab_id, run.fab_version, fab.hash_str)
             self._app_hash = fab.hash_str
         return self._app
+
+
+def _failure(code: int, reason: str, message: Any) -> Any:
+    """The reply to ``message`` that says that its task failed."""
+    from flwr.app import Message
+    from flwr.app.error import Error
+
+    return Message(Error(code=code, reason=reason), reply_to=message)
 
 
 @contextmanager
