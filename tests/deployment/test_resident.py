@@ -1,6 +1,7 @@
 """`sojourn client` with real processes: warm, the same bits, failures per task, deaths."""
 
 import importlib
+import inspect
 import os
 import tempfile
 import time
@@ -19,7 +20,7 @@ from sojourn.deployment.flower.resident import (
     WAITING,
     Progress,
     Worker,
-    drop_tasks_of_ended_runs,
+    settle_tasks_of_ended_runs,
     start,
 )
 from sojourn.deployment.inprocess import InProcessTransport
@@ -198,24 +199,36 @@ def test_what_it_sets_itself_is_refused() -> None:
         start(["--insecure", "--isolation=subprocess"])
 
 
-def test_a_task_whose_run_has_ended_is_given_up_like_any_that_cannot_be_received() -> None:
+def test_a_task_whose_run_has_ended_is_given_up_or_finished() -> None:
     inside = importlib.import_module("flwr.supernode.start_client_internal")
-    assert inside.pull_objects is not None
+    parameters = inspect.signature(inside._pull_and_store_message).parameters
+    assert "confirm_message_received" in parameters
+    ended = inside.RunNotRunningException
 
     def pull_objects(ids: list[str], *, pull_object_fn: Any) -> dict[str, bytes]:
         return {name: pull_object_fn(name) for name in ids}
 
-    def gone(name: str) -> bytes:
-        raise inside.RunNotRunningException
+    def store(*, receive: Any, confirm_message_received: Any) -> int:
+        confirm_message_received(1, receive())
+        return 1
 
+    def over(*arguments: object) -> bytes:
+        raise ended
+
+    confirmed: list[tuple[int, str]] = []
     flower = SimpleNamespace(
-        pull_objects=pull_objects, RunNotRunningException=inside.RunNotRunningException
+        pull_objects=pull_objects, _pull_and_store_message=store, RunNotRunningException=ended
     )
-    drop_tasks_of_ended_runs(flower)
+    settle_tasks_of_ended_runs(flower)
     assert flower.pull_objects(["a"], pull_object_fn=str.encode) == {"a": b"a"}
     with pytest.raises(ConnectionError, match="the run has ended"):
-        flower.pull_objects(["a"], pull_object_fn=gone)
-    drop_tasks_of_ended_runs(SimpleNamespace())
+        flower.pull_objects(["a"], pull_object_fn=over)
+    note = {"confirm_message_received": lambda *about: confirmed.append(about)}
+    assert flower._pull_and_store_message(receive=lambda: "m", **note) == 1
+    assert confirmed == [(1, "m")]
+    over_now: Any = {"confirm_message_received": over}
+    assert flower._pull_and_store_message(receive=lambda: "m", **over_now) == 1
+    settle_tasks_of_ended_runs(SimpleNamespace())
 
 
 def test_a_worker_outlives_a_task_that_its_node_gives_up() -> None:

@@ -184,20 +184,23 @@ def node(arguments: Sequence[str]) -> None:
 
     if getattr(inside, "time", None) is time:
         inside.time = SimpleNamespace(sleep=sleep)  # type: ignore[attr-defined]
-    drop_tasks_of_ended_runs(inside)
+    settle_tasks_of_ended_runs(inside)
     sys.argv = ["flower-supernode", *arguments]
     flower_supernode()
 
 
-def drop_tasks_of_ended_runs(inside: Any) -> None:
-    """Have a SuperNode give a task up if its run ends while the node receives it.
+def settle_tasks_of_ended_runs(inside: Any) -> None:
+    """Have a SuperNode give a task up, or finish it, if its run ends while the node receives it.
 
     Flower's gives tasks up that it cannot receive for any other reason. Of a run that has ended it keeps
-    the task without its content, and the worker would wait for that. ``inside`` is Flower's module.
+    the task, but not in mind: without its content the worker would wait for that, and with it the reply
+    would be taken for that to the next message, whose own would wait for yet another. ``inside`` is
+    Flower's module.
     """
     pull = getattr(inside, "pull_objects", None)
+    store = getattr(inside, "_pull_and_store_message", None)
     ended = getattr(inside, "RunNotRunningException", None)
-    if pull is None or ended is None:
+    if pull is None or store is None or ended is None:
         return
 
     def pull_objects(*arguments: Any, **options: Any) -> Any:
@@ -206,7 +209,17 @@ def drop_tasks_of_ended_runs(inside: Any) -> None:
         except ended as error:
             raise ConnectionError("the run has ended") from error
 
+    def pull_and_store_message(
+        *, confirm_message_received: Callable[..., None], **given: Any
+    ) -> Any:
+        def confirm(*arguments: Any) -> None:
+            with suppress(ended):
+                confirm_message_received(*arguments)
+
+        return store(confirm_message_received=confirm, **given)
+
     inside.pull_objects = pull_objects
+    inside._pull_and_store_message = pull_and_store_message
 
 
 @dataclass
@@ -367,7 +380,8 @@ class Worker:
             if reply is not None and whose is not None:
                 inside.push_message(client, reply, whose)
             inside.push_task_output(client=client, **output)
-        except Exception as error:  # the node hears nothing, and gives the task up; or has done so
+        except (Exception, KeyboardInterrupt) as error:
+            # The node hears nothing, and gives the task up; or has done so, and Flower interrupts.
             sys.stderr.write(f"a reply could not be handed over: {error}\n")
 
     def _begin_anew_if_other(self, app_hash: str, token: str) -> None:
