@@ -77,3 +77,19 @@ def test_analyze_takes_a_law_as_simulate_does(law):
     assert sj.analyze(network, server_law="gamma").throughput == pytest.approx(
         sj.analyze(network).throughput
     )
+
+
+@pytest.mark.parametrize("work", [4, (1, 4, 16)])
+def test_shares_count_the_work_of_a_task_beside_its_journey(work):
+    """Of tasks that travel for 4 and compute for work/rate, whoever is sooner back is heard more often."""
+    fleet = sj.Fleet([0.5, 2.0, 8.0], downlink=[2.0] * 3, uplink=[2.0] * 3)
+    network = sj.Network(fleet, [1 / 3] * 3, 3)
+    scenario = Scenario(policy="never-queue", work=work)
+    shares = scenario.shares(network)
+    times = 4.0 + scenario.client_work(network) / fleet.service_rates
+    assert shares == pytest.approx(1 / times / (1 / times).sum())
+    client = simulate(network, scenario, rounds=20_000, seed=1).client
+    heard = [float((client == i).mean()) for i in range(3)]
+    assert heard == pytest.approx(shares.tolist(), abs=0.01)
+    patient = Scenario(policy={"name": "never-queue", "patience": 2.0}, work=work)
+    assert patient.shares(network) is None

@@ -162,8 +162,12 @@ class Scenario:
 
     def shares(self, network: Network) -> FloatArray | None:
         """Every client's share of the completions in the long run, ``(n,)``; ``None``: unknown."""
-        differs = isinstance(self.work, tuple)
-        if differs and isinstance(self.policy, NeverQueue) and network.server_rate is None:
+        # Beside journeys, tasks of several steps change who is heard how often.
+        if (
+            self.work != 1
+            and isinstance(self.policy, NeverQueue)
+            and self.policy.shares(network) is not None
+        ):
             from sojourn.theory.never_queue import never_queue
 
             law = self.law if len(self.law) == 1 else None
