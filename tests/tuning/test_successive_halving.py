@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from sojourn.fleet import Fleet
 from sojourn.runs.history import History
 from sojourn.runs.measure import ACCURACY, LOSS, Measure
 from sojourn.tuning.criteria import Criterion
+from sojourn.tuning.portfolio import beside, portfolio
 from sojourn.tuning.successive_halving import (
     LEAN,
     RUNGS,
@@ -161,7 +163,7 @@ def test_scores_lean_on_the_seeds_that_both_rates_ran_on():
     rates = {0: (0.1, 0.2)}
     runs = {Candidate(0, 0.1): (1.0, 5.0), Candidate(0, 0.2): (1.1,)}
     leant = leaning([runs], rates)
-    assert leant[Candidate(0, 0.1)] == pytest.approx(3.0 * 1.1**LEAN)
+    assert leant[Candidate(0, 0.1)] == pytest.approx(3.0 * 1.1 ** (LEAN / 2))  # two seeds
     assert leant[Candidate(0, 0.2)] == pytest.approx(1.1 * (1 / 1.1) ** LEAN)
 
 
@@ -196,7 +198,19 @@ def test_every_other_rate_opens_and_those_beside_the_best_follow():
 @pytest.mark.parametrize("strategies", [13, 16, 40])
 def test_successive_halving_is_planned_for_less_than_a_third_of_the_grid(strategies):
     rates = dict.fromkeys(range(strategies), range(8))
-    assert expected_cost(rates, baselines=range(4)) <= 0.35 * 8 * strategies
+    assert expected_cost(rates) <= 0.35 * 8 * strategies
+
+
+@pytest.mark.parametrize("links", [None, [2.0, 2.0, 2.0]], ids=["no links", "links"])
+def test_the_portfolio_is_planned_for_less_than_a_third_of_the_factorial_grid(links):
+    """Baselines, which run to the end and on a second seed, and what enters beside the leader included."""
+    fleet = Fleet([0.5, 2.0, 8.0], [4] * 3, uplink=links)
+    proposals = portfolio(fleet, np.zeros(10, dtype=np.float32))
+    levels = {i: p.levels for i, p in enumerate(proposals)}
+    begun = {i for i, p in enumerate(proposals) if p.opens} | {*beside(levels, 0)}
+    baselines = [i for i, p in enumerate(proposals) if p.baseline]
+    cost = expected_cost(dict.fromkeys(begun, range(8)), baselines)
+    assert cost <= 0.35 * 8 * len(proposals)
 
 
 def test_a_pilots_final_value_is_averaged_over_the_end_in_logarithms():
@@ -229,6 +243,8 @@ def test_a_criterion_goes_by_the_problems_own_measure():
     assert (final.describe(), target.describe()) == ("final r2", "time to r2 0.9")
     assert final.value(run) == 0.95
     assert final.score(run, 8.0) == pytest.approx(0.05)
-    assert target.value(run) == target.score(run, 8.0) == run.time_to(0.9) == 8.0
+    assert target.value(run) == run.time_to(0.9) == 8.0
+    # Runs are ranked by when a line between the evaluations (.5 at 4, .95 at 8) crosses the target.
+    assert target.score(run, 8.0) == pytest.approx(run.time[1] + (8.0 - run.time[1]) * 0.4 / 0.45)
     assert Criterion.of(ACCURACY).measure == LOSS
     assert Criterion.of(ACCURACY, "target", 0.9).measure == ACCURACY

@@ -125,7 +125,7 @@ def tune(
     from sojourn.runs.folder import RunFolder
     from sojourn.training.experiment.engines import make_engine, tracked
     from sojourn.tuning.budget import check_time_left
-    from sojourn.tuning.setting import QUICK, read_setting
+    from sojourn.tuning.setting import read_setting
     from sojourn.tuning.tune import STRATEGY, tune_setting
 
     check_time_left(begun, seconds)
@@ -139,7 +139,6 @@ def tune(
             target=target,
             criterion=criterion,
             virtual=virtual,
-            quick=seconds < QUICK,
             data_dir=None if data_dir is None else str(data_dir.resolve()),
         )
     folder = out or Path("runs") / f"{experiment.stem}-tuned"

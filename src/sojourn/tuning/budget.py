@@ -1,6 +1,5 @@
 """What tuning will cost, measured before it starts, and which candidates fit into a budget."""
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from sojourn.training.replay.stack import Stack
 from sojourn.tuning.pilots import evaluated_parts, group_key, schedule_for
 from sojourn.tuning.setting import Setting
 from sojourn.tuning.successive_halving import (
-    REPEATS,
     RUNGS,
     expected_cost,
+    expected_repeats,
     expected_runs,
     opening,
 )
@@ -36,8 +35,6 @@ LEAST_SEEDS, MOST_SEEDS = 3, 6
 """Fresh seeds on which they are compared."""
 OVERHEAD = 1.2
 """What schedules and learning rates beyond an edge add, in proportion."""
-ENTERING = 1 / 4
-"""The number of strategies that enter after the first rung, in proportion to those that opened."""
 MOST_SECONDS = 5.0
 """How long costs are measured at most."""
 OVER = 0.15
@@ -162,8 +159,8 @@ def _seconds(
 def planned_seconds(setting: Setting, costs: Costs, width: int) -> float:
     """About how long successive halving and confirmation take together."""
     strategies = [setting.experiment.strategies[i] for i in setting.rates]
-    entering = list(setting.reserve)[: math.ceil(ENTERING * len(setting.rates))]
-    rates = {**setting.rates, **{i: setting.reserve[i] for i in entering}}
+    # As many strategies enter as are beside the first.
+    rates = {**setting.rates, **setting.beside(next(iter(setting.rates)))}
     whole_runs = expected_cost(rates, setting.baselines)
     keys = [group_key(strategy) for strategy in strategies]
     one_run = sum(costs.gradients[key] * costs.together[key] for key in keys) / len(keys)
@@ -189,7 +186,8 @@ def _evaluations(setting: Setting) -> float:
     parts = evaluated_parts(setting.criterion)
     rows = np.diff([0, *np.searchsorted(parts, RUNGS, side="right")])
     runs = expected_runs(setting.rates, setting.baselines)
-    return float(np.dot(runs, rows)) + sum(REPEATS) * parts.size
+    again = expected_repeats(len(setting.rates), len(setting.baselines))
+    return float(np.dot(runs, rows)) + again * parts.size
 
 
 def check_time_left(begun: float, budget: float) -> None:
@@ -263,6 +261,5 @@ def _described(chosen: Setting, whole: Setting) -> str:
         return f"{name} at learning rate {only.learning_rate:g} alone{note}"
     note = "" if candidates == len(whole.candidates) else ", reduced to fit the budget"
     most = max(map(len, chosen.rates.values()))
-    entering = math.ceil(ENTERING * strategies) if chosen.reserve else 0
-    more = f", and the {entering} most promising other combinations" if entering else ""
+    more = ", and the combinations beside the best" if chosen.reserve else ""
     return f"{strategies} strategies at up to {most} learning rates each{more}{note}"

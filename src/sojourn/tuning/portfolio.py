@@ -3,20 +3,23 @@ r"""The candidates by default: a factorial design of rules, server optimisers an
 How many local steps a task should take follows from the journeys. A task that travels for :math:`l_i` and
 takes H steps of :math:`1/\mu_i` each delivers H gradients in :math:`l_i + H/\mu_i`: one step wastes the link,
 very many make the update stale. :math:`H_i = \mu_i l_i`, computing for as long as travelling, is within a factor of two
-of both limits in noise; pilot runs decide between a few multiples of it, the same for all clients or each client's own.
+of both limits in noise; pilot runs decide between multiples of it, a factor of four apart, the same for all clients or each
+client's own.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from sojourn.errors import InvalidInput
-from sojourn.fleet import Fleet
-from sojourn.rules import rule_from_table
+from sojourn.fleet import Fleet, Network, uniform_routing
+from sojourn.rules import FedBuff, Weighting, rule_from_table
 from sojourn.rules.state import LocalSteps, check_memory
 from sojourn.strategy import Choices
+from sojourn.theory.never_queue import never_queue
+from sojourn.tuning.learning_rates import FACTOR
 from sojourn.types import FloatArray, Vector
 
 CAP = 5.0
@@ -43,8 +46,11 @@ RULES: Mapping[str, Mapping[str, object]] = {
 }
 """The rules of the design, all under the policy never-queue: who counts how much, and when."""
 SENDS_DIFFERENCES = ("FedBuff", "FedBuff, capped", "FedAsync")
-SMALL, LARGE = 1 / 8, 1 / 2
+BUFFERED = ("FedBuff", "FedBuff, capped")
+PARTS = (1 / 8, 1 / 2, 2.0)
 """Local work in multiples of :math:`\\mu_i l_i`, besides a single step."""
+CENTRE = {"rule": "never-queue", "server": "averaged"}
+"""The middle of the opening star, with a small amount of local work: the plainest rule, without its last noise."""
 MOST_STEPS = 100
 COHORT = 30
 """The largest cohort of FedAvg: of more clients, the slowest link makes rounds long."""
@@ -63,39 +69,75 @@ BASELINES = (UNIFORM, FEDBUFF, FEDASYNC, FEDAVG)
 class Proposal:
     """A strategy to try. ``levels`` is its place in the factorial design; outside of the design, empty.
 
-    Strategies without a ``place`` among those that open are tried only if the first rung makes them promising.
+    Those that do not open are tried if one beside them in the design is among the best.
     """
 
     name: str
     choices: Choices
     levels: Mapping[str, str] = field(default_factory=dict)
-    place: int | None = 0
+    opens: bool = True
     baseline: bool = False
-
-    @property
-    def opens(self) -> bool:
-        """Whether it runs from the beginning."""
-        return self.place is not None
 
 
 def local_work(fleet: Fleet) -> tuple[LocalSteps, ...]:
-    """The numbers of local steps per task to try: one, and where journeys matter, a few more.
+    """The numbers of local steps per task to try: one, and where journeys matter, several amounts.
 
-    The second is the same for all clients, from the median client; then there is one for each class of clients,
-    who compute for a small and for a large part of their own journeys.
+    Each is the same for all clients, from the median client, or one for each class of clients, from its own
+    journeys; computing takes an eighth, a half or twice as long as travelling.
 
     >>> local_work(Fleet([1.0])), local_work(Fleet([10.0], uplink=[8.0]))
-    ((1,), (1, 10, 40))
+    ((1,), (1, 10, 40, 100))
     >>> local_work(Fleet([1.0, 8.0, 20.0], uplink=[8.0, 8.0, 8.0]))
-    (1, 8, (1, 8, 20), (4, 32, 80))
+    (1, 8, (1, 8, 20), 32, (4, 32, 80), 100, (16, 100, 100))
     """
     journeys = fleet.service_rates * _journeys(fleet)
     typical = float(np.median(fleet.expand(journeys)))
-    steps: list[LocalSteps] = [1, min(MOST_STEPS, max(1, round(SMALL * typical)))]
-    for part in (SMALL, LARGE):
+    steps: list[LocalSteps] = [1]
+    for part in PARTS if typical > 0.0 else ():
         own = np.clip(np.round(part * journeys), 1, MOST_STEPS).astype(int).tolist()
+        steps.append(min(MOST_STEPS, max(1, round(part * typical))))
         steps.append(own[0] if len(set(own)) == 1 else tuple(own))
     return tuple(dict.fromkeys(steps))
+
+
+def buffers(clients: int) -> tuple[int, ...]:
+    r"""The buffer sizes to try, the one that frameworks ship first.
+
+    A buffer of K arrivals averages the noise of K tasks and makes K times fewer moves, each less stale in moves.
+    None (K = 1) moves soonest. With :math:`K = \\sqrt n` of n tasks in flight, moves and tasks per move
+    are balanced; with n/3 a client's next task has mostly seen its last one. A size less than a factor of
+    two from another is left out: the learning rates, which can make up for it, are no denser.
+
+    >>> buffers(12), buffers(20), buffers(300)
+    ((10, 1, 3), (10, 1, 4), (10, 1, 100))
+    """
+    found = [FedBuff().buffer_size]
+    for size in (1, round(math.sqrt(clients)), round(clients / 3)):
+        if all(max(size, other) >= FACTOR * min(size, other) for other in found):
+            found.append(max(1, size))
+    return tuple(found)
+
+
+def same_weights(fleet: Fleet, steps: LocalSteps) -> dict[str, str]:
+    """For every rule, the first in `RULES` that does the same with these clients and this work.
+
+    Weights against bias depend on how often each client is heard. Where all are heard equally often they
+    are one, and a cap that no weight reaches changes nothing: such rules are one rule, tried once.
+
+    >>> same_weights(Fleet([1.0], counts=[3]), 1)["FedBuff, capped"]
+    'FedBuff'
+    >>> same_weights(Fleet([1.0, 2.0]), 1)["never-queue, unbiased"]
+    'never-queue, capped'
+    """
+    network = Network(fleet, uniform_routing(fleet), fleet.size)
+    shares = fleet.expand(never_queue(network, work=steps).shares)
+    first: dict[object, str] = {}
+    found = {}
+    for rule, table in RULES.items():
+        own = {key: table[key] for key in ("debias", "cap") if key in table}
+        weights = Weighting(**own).divisors(shares).round(6)  # type: ignore[arg-type]
+        found[rule] = first.setdefault((table["name"], weights.tobytes()), rule)
+    return found
 
 
 def typical_time(fleet: Fleet, steps: int) -> float:
@@ -116,24 +158,24 @@ def _journeys(fleet: Fleet) -> FloatArray:
     return journeys
 
 
-def portfolio(
-    fleet: Fleet,
-    weights: Vector,
-    routings: Mapping[str, Sequence[float]],
-    curvature: float = 1.0,
-) -> list[Proposal]:
-    """The strategies to try, the most promising first, so that a small budget leaves out the last.
+def portfolio(fleet: Fleet, weights: Vector, curvature: float = 1.0) -> list[Proposal]:
+    """The strategies to try, so that a small budget leaves out the last.
 
-    Every rule is combined with every server optimiser and every amount of local work. Of these some open:
-    each rule, each server and each amount of work at least once, and what was good before. The others
-    are tried after the first rung, if it makes them promising. Rules that FedAvg's users know, uniform routing and
-    the ``routings`` of theory (a probability per client) are there to be compared with.
+    Every rule is combined with every server optimiser, every amount of local work and, if it has a buffer,
+    every size of it. A star of these opens: a `CENTRE`, what is `beside` it, and FedBuff with all its buffers and FedAsync as they are
+    shipped. The others are tried if they are beside the best of the early rungs. FedAvg and uniform
+    routing are there to be compared with; no routing with queues beats never-queue in noise and staleness, so no other is.
     """
     work = local_work(fleet)
-    design = [
-        [_member(rule, server, steps, work, curvature) for rule in RULES for server in SERVERS]
-        for steps in (*work[1:2], *work[:1], *work[2:])
-    ]
+    usual = work[:2][-1]
+    design = [p for steps in (usual, *work) for p in _combinations(fleet, steps, work, curvature)]
+    design = list({p.name: p for p in design}.values())
+    levels = {i: p.levels for i, p in enumerate(design)}
+    centre = next(i for i, own in levels.items() if own == {**CENTRE, "local work": _level(usual)})
+    shipped = [i for i, p in enumerate(design) if p.baseline]
+    sizes = [i for i in beside(levels, shipped[0]) if "buffer" in levels[i]]
+    opening = dict.fromkeys([centre, *shipped, *beside(levels, centre), *sizes])
+    design = [replace(p, opens=i in opening) for i, p in enumerate(design)]
     cohort = max(1, min(fleet.size // 3, COHORT))
     steps = max(step for step in work[:2] if isinstance(step, int))
     fixed = [
@@ -154,72 +196,76 @@ def portfolio(
             ),
             baseline=True,
         ),
-        *(
-            Proposal(
-                name,
-                Choices(rule="generalized-async-sgd", policy="routed", routing=list(probabilities)),
-            )
-            for name, probabilities in routings.items()
-        ),
     ]
     if len(work) > 1:
         twice = Choices(rule="async-sgd", policy="routed", routing="square-root")
         fixed.append(
             Proposal("two tasks per client", twice.over(Choices(concurrency=2 * fleet.size)))
         )
-    opening = [p for group in design for p in sorted(group, key=_earliest) if p.opens]
-    others = [p for group in design for p in group if not p.opens]
-    return [p for p in (*opening, *fixed, *others) if _fits(p, fleet.size, weights)]
+    others = [p for p in design if not p.opens]
+    ordered = (*(design[i] for i in opening), *fixed, *others)
+    return [p for p in ordered if _fits(p, fleet.size, weights)]
 
 
-def _earliest(proposal: Proposal) -> int:
-    return 0 if proposal.place is None else proposal.place
+def beside(levels: Mapping[int, Mapping[str, str]], strategy: int) -> list[int]:
+    """The strategies of the design that differ from ``strategy`` in one factor.
 
-
-def promising(
-    levels: Mapping[int, Mapping[str, str]], scores: Mapping[int, float], number: int
-) -> list[int]:
-    """The strategies without a score that the scores of the others make the most promising.
-
-    The logarithm of a score is taken to be a sum of one effect per factor (least squares, shrunk a
-    little towards no effect); those with the smallest predicted scores are returned, best first.
+    A buffer of the size that frameworks ship is no level of its own, so that rules with and without it are beside
+    each other.
 
     >>> levels = {0: {"a": "x", "b": "u"}, 1: {"a": "y", "b": "u"}, 2: {"a": "x", "b": "v"}}
     >>> levels[3] = {"a": "y", "b": "v"}
-    >>> promising(levels, {0: 1.0, 1: 0.5, 2: 0.5}, number=1)
-    [3]
+    >>> beside(levels, 0), beside(levels, 4)
+    ([1, 2], [])
     """
-    seen = [i for i in levels if i in scores and np.isfinite(scores[i]) and scores[i] > 0.0]
-    rest = [i for i in levels if i not in scores]
-    if len(seen) < 3 or not rest:
-        return []
-    columns = sorted({(f, level) for table in levels.values() for f, level in table.items()})
+    own = levels.get(strategy, {})
+    return [
+        other
+        for other, table in levels.items()
+        if own and sum(own.get(f) != table.get(f) for f in {*own, *table}) == 1
+    ]
 
-    def rows(numbers: Iterable[int]) -> np.ndarray:
-        tables = [levels[i] for i in numbers]
-        effects = [[float(table.get(f) == level) for f, level in columns] for table in tables]
-        return np.hstack([np.ones((len(effects), 1)), np.array(effects)])
 
-    known = rows(seen)
-    target = np.log([scores[i] for i in seen])
-    shrinkage = 0.1 * np.eye(known.shape[1])
-    shrinkage[0, 0] = 0.0
-    effects = np.linalg.solve(known.T @ known + shrinkage, known.T @ target)
-    predicted = dict(zip(rest, (rows(rest) @ effects).tolist(), strict=True))
-    return sorted(rest, key=lambda i: predicted[i])[:number]
+def _combinations(
+    fleet: Fleet, steps: LocalSteps, work: Sequence[LocalSteps], curvature: float
+) -> list[Proposal]:
+    """Every rule with every server optimiser and buffer size that makes a difference, with ``steps`` per task."""
+    _, *sizes = buffers(fleet.size)
+    found = []
+    for rule in dict.fromkeys(same_weights(fleet, steps).values()):
+        for server in SERVERS:
+            baseline = rule in (FEDBUFF, FEDASYNC) and server == "plain" and steps in work[:2]
+            found.append(_member(rule, server, steps, curvature, baseline=baseline))
+            found += [
+                _member(rule, server, steps, curvature, buffer=size)
+                for size in (sizes if rule in BUFFERED else ())
+            ]
+    return found
+
+
+def _level(steps: LocalSteps) -> str:
+    return f"{min(steps)} to {max(steps)}" if isinstance(steps, tuple) else f"{steps}"
 
 
 def _member(
-    rule: str, server: str, steps: LocalSteps, work: Sequence[LocalSteps], curvature: float
+    rule: str,
+    server: str,
+    steps: LocalSteps,
+    curvature: float,
+    *,
+    buffer: int | None = None,
+    baseline: bool = False,
 ) -> Proposal:
-    """One combination of the design."""
-    level = f"{steps}"
-    if isinstance(steps, tuple):
-        level = f"{min(steps)} to {max(steps)}"
-    name = rule
-    name += "" if server == "plain" else f", {server}"
-    name += "" if steps == 1 else f", {level} local steps"
+    """One combination of the design; with no ``buffer``, that of the rule itself."""
+    levels = {"rule": rule, "server": server, "local work": _level(steps)}
     table: dict[str, object] = {**RULES[rule], "server": dict(SERVERS[server])}
+    name = rule
+    if buffer is not None:
+        levels["buffer"] = f"{buffer}"
+        table["buffer-size"] = buffer
+        name += f", K = {buffer}"
+    name += "" if server == "plain" else f", {server}"
+    name += "" if steps == 1 else f", {_level(steps)} local steps"
     if server == "plain":
         del table["server"]
     if steps != 1:
@@ -229,46 +275,10 @@ def _member(
         table["local-learning-rate"] = float(f"{LOCAL_STEP / max(curvature, 1e-12):.2g}")
     if (
         adaptive_differences
-    ):  # whose steps do not depend on the clients' rate: the server's is tuned
+    ):  # their steps do not depend on the clients' rate: the server's is tuned
         table["server-learning-rate"] = "run"
-    return Proposal(
-        name,
-        Choices(rule=table, policy="never-queue"),
-        {"rule": rule, "server": server, "local work": level},
-        place=_place(rule, server, steps, work),
-        baseline=rule in (FEDBUFF, FEDASYNC) and server == "plain" and steps in work[:2],
-    )
-
-
-OPENING = (
-    *("never-queue, capped/adaptive", "FedBuff/plain", "never-queue/plain", "FedAsync/plain"),
-    *("never-queue, half debiased/adaptive", "never-queue/adaptive"),
-    *("never-queue, capped/averaged", "never-queue, half debiased/averaged"),
-    *("never-queue, capped/momentum", "FedBuff, capped/adaptive"),
-    *("never-queue, unbiased/averaged", "ACE/averaged", "never-queue/momentum"),
-)
-"""Combinations that open where nothing travels. A small budget leaves out the last ones."""
-OPENING_WITH_WORK = (
-    *("never-queue/averaged", "FedBuff/plain", "never-queue/adaptive", "FedAsync/plain"),
-    *("never-queue, half debiased/averaged", "never-queue, capped/adaptive"),
-    *("FedBuff/adaptive", "FedBuff, capped/averaged"),
-)
-"""Combinations that open with the same small amount of local work for all."""
-OPENING_WITH_ONE_STEP = (
-    *("never-queue/adaptive", "FedBuff/plain", "never-queue/plain", "FedAsync/plain"),
-)
-OPENING_WITH_OWN_WORK = ("never-queue/adaptive", "FedBuff/plain")
-"""Combinations that open with a number of steps for each class of clients."""
-
-
-def _place(rule: str, server: str, steps: LocalSteps, work: Sequence[LocalSteps]) -> int | None:
-    """The place of a combination among those that open with its amount of work; none if it does not."""
-    opening: tuple[str, ...] = OPENING
-    if len(work) > 1:
-        others = OPENING_WITH_ONE_STEP if steps == 1 else OPENING_WITH_OWN_WORK
-        opening = OPENING_WITH_WORK if steps == work[1] else others
-    key = f"{rule}/{server}"
-    return opening.index(key) if key in opening else None
+    choices = Choices(rule=table, policy="never-queue")
+    return Proposal(name, choices, levels, baseline=baseline)
 
 
 def _rule(name: str, steps: int) -> dict[str, object]:

@@ -17,7 +17,7 @@ from sojourn.errors import InvalidFile
 from sojourn.training.experiment.engines import Engine
 from sojourn.training.replay.checkpoint import Checkpoint, CheckpointFile, digest
 from sojourn.training.replay.state import ReplayState
-from sojourn.tuning.budget import CONFIRMED, ENTERING, LEAST_SEEDS, OVERHEAD
+from sojourn.tuning.budget import CONFIRMED, LEAST_SEEDS, OVERHEAD
 from sojourn.tuning.pilots import (
     Advanced,
     Pilot,
@@ -26,7 +26,6 @@ from sojourn.tuning.pilots import (
     horizon_of,
     schedule_for,
 )
-from sojourn.tuning.portfolio import promising
 from sojourn.tuning.setting import Setting
 from sojourn.tuning.successive_halving import (
     RUNGS,
@@ -70,17 +69,11 @@ class HalvingRunner:
         while len(halving.rungs) < len(RUNGS) and not halving.stopped:
             self._load(halving.going_on(extrapolate), len(halving.rungs))
             halving.advance(
-                self._to, extrapolate=extrapolate, stop=self._out_of_time, enter=self._entering
+                self._to, extrapolate=extrapolate, stop=self._out_of_time, enter=self.setting.beside
             )
             if not halving.stopped:
                 self._save(halving, halving.going_on(extrapolate))
         return halving
-
-    def _entering(self, scores: Mapping[int, float]) -> dict[int, tuple[float, ...]]:
-        """The strategies of the reserve that the first rung makes the most promising."""
-        number = math.ceil(ENTERING * len(self.setting.rates))
-        chosen = promising(self.setting.levels, scores, number)
-        return {i: self.setting.reserve[i] for i in chosen if i in self.setting.reserve}
 
     def _out_of_time(self) -> bool:
         """Whether the deadline has passed, or some job could not be finished before it."""
@@ -91,7 +84,7 @@ class HalvingRunner:
         """Run candidates on to a fraction of the horizon; a repetition has another seed, from the start."""
         rung = Rung(fraction)
         begun = {} if repetition else self._positions
-        jobs = self._jobs(fraction, alive, self.setting.pilot_seed + repetition)
+        jobs = self._jobs(fraction, alive, self.setting.pilot_seed + repetition, begun)
         self._report(fraction, 0, len(alive))
         jobs = jobs[: self._affordable(jobs, begun)]
         deadline = time.time() + self.deadline - time.monotonic()
@@ -165,11 +158,18 @@ class HalvingRunner:
         strategy = experiment.strategies[candidate.strategy]
         return horizon_of(experiment, schedule_for(experiment, strategy, self.setting.pilot_seed))
 
-    def _jobs(self, fraction: float, alive: Sequence[Candidate], seed: int) -> list[Pilot]:
-        """Candidates that share a schedule together, divided among the workers."""
+    def _jobs(
+        self,
+        fraction: float,
+        alive: Sequence[Candidate],
+        seed: int,
+        begun: Mapping[Candidate, ReplayState],
+    ) -> list[Pilot]:
+        """Candidates that share a schedule and stand at one round together, divided among the workers."""
         groups: dict[object, list[Candidate]] = {}
         for candidate in alive:
-            groups.setdefault(self._group(candidate), []).append(candidate)
+            place = begun[candidate].round if candidate in begun else 0
+            groups.setdefault((self._group(candidate), place), []).append(candidate)
         width, first = self.engine.width, alive[0].strategy
         pieces = [group[i::width] for group in groups.values() for i in range(width)]
         if math.isfinite(self.deadline) and not self._whole_runs:

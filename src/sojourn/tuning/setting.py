@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 
 from sojourn._support.configuration import Table
-from sojourn.fleet import Network, square_root_routing
-from sojourn.planning.objectives import NoiseRate, Objective, PerTime
-from sojourn.planning.search import optimize_routing
-from sojourn.rules import AsyncSGD, Weighting
+from sojourn.rules import Weighting
 from sojourn.strategy import Strategy
-from sojourn.theory.jackson import analyze
-from sojourn.training.experiment.build import build_problem, calibration_of
+from sojourn.training.experiment.build import build_problem
 from sojourn.training.experiment.calibrate import curvature
 from sojourn.training.experiment.experiment import (
     FIRST_PILOT_SEED,
@@ -24,16 +20,13 @@ from sojourn.training.experiment.experiment import (
     experiment_from_table,
 )
 from sojourn.training.experiment.jobs import threads_for
-from sojourn.training.problem.problem import Problem
 from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.learning_rates import STEPS_ABOVE, STEPS_BELOW, grid
-from sojourn.tuning.portfolio import Proposal, local_work, portfolio
+from sojourn.tuning.portfolio import Proposal, beside, portfolio
 from sojourn.tuning.successive_halving import Candidate
 
 RATES = 8
 """Learning rates of every candidate, before any are added beyond an edge."""
-QUICK = 600.0
-"""Seconds: with a smaller budget the paper's routing, whose constants take some 15 s of processor to measure, is left out."""
 _PLACEHOLDER = 1.0
 """The learning rate of strategies whose candidates each have their own."""
 
@@ -45,8 +38,8 @@ class Setting:
     ``rates`` has the learning rates to begin with, by the number of the strategy; ``baselines`` are
     the numbers of those that a recommendation is compared with, private ones among them: what privacy costs
     is to be seen, though it never wins. ``levels`` are the places of strategies in
-    the factorial design, and ``reserve`` the learning rates of those that are tried only if the first
-    rung makes them promising. Only strategies that can be deployed are recommended, unless ``virtual``.
+    the factorial design, and ``reserve`` the learning rates of those that are tried only `beside` a leading
+    one. Only strategies that can be deployed are recommended, unless ``virtual``.
     ``building`` is the processor time that the problem of one seed took to build, in seconds.
     """
 
@@ -73,6 +66,10 @@ class Setting:
         strategies = tuple(self.experiment.strategies[i] for i in numbers)
         return dataclasses.replace(self.experiment, strategies=strategies)
 
+    def beside(self, strategy: int) -> dict[int, tuple[float, ...]]:
+        """The strategies in reserve that differ from this one in one factor, with their learning rates."""
+        return {i: self.reserve[i] for i in beside(self.levels, strategy) if i in self.reserve}
+
     def only(self, strategies: Sequence[int]) -> "Setting":
         """The same with these strategies only, and without a reserve."""
         rates = {i: self.rates[i] for i in strategies}
@@ -95,14 +92,12 @@ def read_setting(
     criterion: str | None = None,
     data_dir: str | None = None,
     virtual: bool = False,
-    quick: bool = False,
 ) -> Setting:
     """The experiment in ``path``, with its own candidates or, if it lists none, the portfolio.
 
     ``time`` or ``rounds`` replaces the file's horizon; with ``target`` candidates are judged by the
     time to that value of the problem's primary measure. With ``virtual`` a strategy may be recommended that
-    only virtual time can run. If it is to be ``quick``, the routing of the paper's bound is no candidate:
-    measuring its constants takes longer than many a pilot run.
+    only virtual time can run.
     """
     table = Table.read(path)
     if time is not None or rounds is not None:
@@ -121,12 +116,7 @@ def read_setting(
     bend = curvature(problem, problem.initial_weights(), seed=pilot_seed)
     proposals: list[Proposal] = []
     if not candidates:
-        travels = len(local_work(experiment.fleet)) > 1
-        routings = (
-            {} if travels else planned_routings(experiment, None if quick else problem, pilot_seed)
-        )
-        first_weights = problem.initial_weights().numpy()
-        proposals = portfolio(experiment.fleet, first_weights, routings, bend)
+        proposals = portfolio(experiment.fleet, problem.initial_weights().numpy(), bend)
         candidates = tuple(
             Strategy.resolve(
                 proposal.choices,
@@ -169,39 +159,6 @@ def _baselines(strategies: Sequence[Strategy], proposals: Sequence[Proposal]) ->
     return tuple(sorted(compared | private))
 
 
-def planned_routings(
-    experiment: Experiment, problem: Problem | None, seed: int
-) -> dict[str, list[float]]:
-    """The best routings by theory, with a probability per client and as many tasks as clients.
-
-    That of least noise per time unit, and the minimum of the paper's H at its own learning rate,
-    with constants measured on the training data of ``problem``, if there is one.
-    """
-    objectives: dict[str, Objective] = {"least-noise routing": NoiseRate()}
-    if problem is not None:
-        objectives["the paper's routing"] = _paper_objective(experiment, problem, seed)
-    fleet = experiment.fleet
-    return {
-        name: optimize_routing(fleet, fleet.size, objective).network.client_routing.tolist()
-        for name, objective in objectives.items()
-    }
-
-
-def _paper_objective(experiment: Experiment, problem: Problem, seed: int) -> PerTime:
-    fleet = experiment.fleet
-    smallest = grid(
-        AsyncSGD(),
-        curvature(problem, problem.initial_weights(), seed=seed),
-        tasks=fleet.size,
-        weight_square=1.0,
-        number=RATES,
-    )[0]
-    constants = calibration_of(experiment, problem, learning_rate=smallest, seed=seed).constants
-    start = Network(fleet, square_root_routing(fleet), fleet.size)
-    rounds = experiment.rounds or analyze(start).throughput * float(experiment.time or 0.0)
-    return PerTime(constants, None, rounds)
-
-
 def pilot_seed_of(seeds: Sequence[int]) -> int:
     """A seed that no confirming run uses."""
     return max(FIRST_PILOT_SEED, max(seeds) + 1)
@@ -210,7 +167,7 @@ def pilot_seed_of(seeds: Sequence[int]) -> int:
 def weight_square(strategy: Strategy) -> float:
     r"""The mean square weight of an update, :math:`\kappa = \sum_i s_i w_i^2`; 1 at least."""
     weighting = getattr(strategy.rule, "weighting", Weighting())
-    shares = strategy.scenario.policy.shares(strategy.network)
+    shares = strategy.scenario.shares(strategy.network)
     if shares is None or not isinstance(weighting, Weighting):
         return 1.0
     fleet = strategy.network.fleet

@@ -1,11 +1,13 @@
 """Successive halving: which candidates go on to the next rung, and what that costs. No training here.
 
-Three rules keep the best candidate from being dropped. Nothing is decided about a strategy before its best
+Four rules keep the best candidate from being dropped. Nothing is decided about a strategy before its best
 learning rate has learnt something, and at the first rung at which it has. A best rate at the edge of those
-that were run is followed outwards. And a strategy goes on if either its current or its extrapolated score is
+that were run is followed outwards. Those beside the leading strategy, which differ from it in one factor, are
+tried, until none of them leads. And a strategy goes on if either its current or its extrapolated score is
 among the best.
 """
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,12 +25,12 @@ FINALISTS = 4
 """The least number of strategies that run to the end."""
 LEADERS = 2
 """Strategies whose edges are followed at the last rung, where every run is a whole one."""
-REPEATS = (3, 2, 2)
-"""How many finalists run on a second, third and fourth pilot seed."""
+FURTHER_SEEDS = 3
+"""Pilot seeds besides the first, on which ever fewer finalists run to the end: see `repeats`."""
 LEARNT = 0.98
 """A run has learnt something once its score is below this multiple of the score it began with."""
 LEAN, MOST_LEANT = 0.2, 2.0
-"""The weight of a neighbouring learning rate's score, in logarithms, and the largest ratio that counts."""
+"""The weight of a neighbouring learning rate's score on one seed, in logarithms, and the largest ratio that counts."""
 MOST_STEPS_OUTWARD = 10
 """How far an edge of the learning rates is followed at one rung: a factor of a thousand."""
 TIE = 0.01
@@ -123,19 +125,18 @@ class Halving:
         return leaning([r.runs for r in self.rungs[: rung + 1]], self.rates)
 
     def podium(self) -> list[Candidate]:
-        """The best candidate of every strategy, those that ran furthest first, then by score."""
+        """The best candidate of every strategy, those that ran furthest and on most seeds first, then by score."""
         found: dict[int, Candidate] = {}
         for place in reversed(range(len(self.rungs))):
-            standing, repeated = self.standing(place), set(self.rungs[place].repeated)
-            best = [
-                steadiest({c: s for c, s in scores.items() if c in repeated} or scores)
-                for strategy, scores in _by_strategy(standing).items()
-                if strategy not in found
-            ]
-            ordered = sorted(
-                (c for c in best if c is not None), key=lambda c: (c not in repeated, standing[c])
-            )
-            found |= {c.strategy: c for c in ordered}
+            standing, runs = self.standing(place), self.rungs[place].runs
+            best = []
+            for strategy, scores in _by_strategy(standing).items():
+                most = max(len(runs[c]) for c in scores)
+                steady = steadiest({c: s for c, s in scores.items() if len(runs[c]) == most})
+                if strategy not in found and steady is not None:
+                    best.append(steady)
+            best.sort(key=lambda c: (-len(runs[c]), standing[c]))
+            found |= {c.strategy: c for c in best}
         return list(found.values())
 
     def going_on(self, extrapolate: bool = True) -> list[Candidate]:
@@ -165,12 +166,12 @@ class Halving:
         *,
         extrapolate: bool = True,
         stop: Callable[[], bool] = lambda: False,
-        enter: Callable[[Mapping[int, float]], Rates] = lambda scores: {},
+        enter: Callable[[int], Rates] = lambda strategy: {},
     ) -> None:
         """Run the next rung with ``run``: the candidates that go on, and the rates beyond their edges.
 
-        After the first rung ``enter`` is given the best score of each strategy, and returns strategies with their
-        learning rates that enter besides. At the last rung ever fewer of the best candidates are repeated on further pilot seeds. Once ``stop``
+        Before the last rung the strategies that ``enter`` returns for the leading one, with their learning
+        rates, are run besides. At the last rung ever fewer of the best candidates are repeated on further pilot seeds. Once ``stop``
         is true, nothing is added, and a rung of which less than half was run is left out, unless it is the
         first: candidates run best first, so that half of a rung still compares the best.
         """
@@ -181,20 +182,45 @@ class Halving:
             return
         self.rungs.append(rung)
         self._follow_edges(run, stop)
-        if fraction == RUNGS[0] and not stop():
-            entered = enter(_best_of_each(rung.scores))
-            entering = {i: tuple(rates) for i, rates in entered.items()}
-            if entering:
-                self.rates |= entering
-                rung.add(run(fraction, opening(entering), 0))
-                self._follow_edges(run, stop)
-        if fraction == RUNGS[-1]:
-            for repetition, number in enumerate(REPEATS, start=1):
-                standing = self.standing(len(self.rungs) - 1)
-                best = ranking({c: standing[c] for c in rung.repeated})[:number]
+        if fraction < RUNGS[-1]:
+            self._try_beside(run, extrapolate, stop, enter)
+        else:
+            finalists = {candidate.strategy for candidate in rung.runs} - {*self.baselines}
+            for repetition, number in enumerate(repeats(len(finalists)), start=1):
+                ranked = ranking(self.standing(len(self.rungs) - 1))
+                best = [c for c in ranked if c in rung.repeated][:number]
+                if (
+                    repetition == 1
+                ):  # the baselines' learning rates are as uncertain as the finalists'
+                    own = [[c for c in ranked if c.strategy == b][:2] for b in self.baselines]
+                    best = list(dict.fromkeys([*best, *itertools.chain(*own)]))
                 if best and not stop():
                     rung.add(run(fraction, best, repetition))
         self.stopped = self.stopped or (stop() and fraction < RUNGS[-1])
+
+    def _try_beside(
+        self,
+        run: RunTo,
+        extrapolate: bool,
+        stop: Callable[[], bool],
+        enter: Callable[[int], Rates],
+    ) -> None:
+        """Add the strategies beside the leading one, until no new one leads.
+
+        They go through the rungs so far among themselves, so that only the better ones cost a long run.
+        """
+        while not stop():
+            ranked = ranking(self.standing(len(self.rungs) - 1))
+            near = enter(ranked[0].strategy) if ranked else {}
+            entering = {i: tuple(rates) for i, rates in near.items() if i not in self.rates}
+            if not entering:
+                return
+            late = Halving([], entering)
+            while len(late.rungs) < len(self.rungs) and not late.stopped:
+                late.advance(run, extrapolate=extrapolate, stop=stop)
+            self.rates |= late.rates
+            for rung, newcomers in zip(self.rungs, late.rungs, strict=False):
+                rung.add(newcomers)
 
     def _follow_edges(self, run: RunTo, stop: Callable[[], bool]) -> None:
         """Add learning rates to the latest rung until none at an edge is the best."""
@@ -312,7 +338,8 @@ def leaning(rungs: Sequence[Runs], rates: Rates) -> dict[Candidate, float]:
 
     A loss has one valley in the learning rate, and seeds that favour a single rate are luck, most of all
     close to the largest stable step. Ratios are those at the last rung that both rates ran to, on the
-    pilot seeds of both; a rate that diverged counts as ``MOST_LEANT`` times worse.
+    pilot seeds of both; a rate that diverged counts as ``MOST_LEANT`` times worse. The mean over k seeds has a
+    k-th of the variance of one, so neighbours count a k-th: ``LEAN``/k.
 
     >>> runs = {Candidate(0, 0.1): (1.0,), Candidate(0, 0.2): (0.99,), Candidate(0, 0.4): (math.inf,)}
     >>> [round(s, 3) for s in leaning([runs], {0: (0.1, 0.2, 0.4)}).values()]
@@ -330,7 +357,8 @@ def leaning(rungs: Sequence[Runs], rates: Rates) -> dict[Candidate, float]:
             if both is not None:
                 seeds = min(len(both[other]), len(both[candidate]))
                 ratio = _ratio(on_average(both[other][:seeds]), on_average(both[candidate][:seeds]))
-                weight *= min(max(ratio, 1.0 / MOST_LEANT), MOST_LEANT) ** LEAN
+                limited = min(max(ratio, 1.0 / MOST_LEANT), MOST_LEANT)
+                weight *= limited ** (LEAN / len(scores))
         score = on_average(scores)
         smoothed[candidate] = score * weight if score > 0.0 else score
     return smoothed
@@ -429,6 +457,17 @@ def on_average(scores: Sequence[float]) -> float:
     return statistics.fmean(scores)
 
 
+def repeats(finalists: int) -> tuple[int, ...]:
+    """How many candidates run on each further pilot seed: as many as finalists, halved each time.
+
+    The best strategies are closer to each other than one seed is to the next.
+
+    >>> repeats(9), repeats(1)
+    ((9, 5, 3), (2, 2, 2))
+    """
+    return tuple(max(2, math.ceil(finalists / 2**k)) for k in range(FURTHER_SEEDS))
+
+
 def expected_runs(rates: Rates, baselines: Collection[int] = ()) -> tuple[float, ...]:
     """About how many candidates run to each rung, on the first pilot seed.
 
@@ -442,11 +481,19 @@ def expected_runs(rates: Rates, baselines: Collection[int] = ()) -> tuple[float,
     opened = len(opening({i: sorted(own) for i, own in rates.items()}))
     beside = 0 if opened == sum(map(len, rates.values())) else 2 * strategies
     found = [float(opened + beside)]
+    left = strategies
     for share, each in zip(STRATEGIES_KEPT, RATES_KEPT, strict=True):
-        left = min(strategies, max(FINALISTS, math.ceil(share * strategies)))
+        left = min(left, max(FINALISTS, math.ceil(share * left)))
         others = len(baselines) * (1.0 - left / strategies)
         found.append(min(found[-1], (left + others) * (each + 0.25)))
     return tuple(found)
+
+
+def expected_repeats(strategies: int, baselines: int) -> int:
+    """About how many whole runs further pilot seeds take: of finalists, and of two rates of each baseline."""
+    for share in STRATEGIES_KEPT:
+        strategies = min(strategies, max(FINALISTS, math.ceil(share * strategies)))
+    return sum(repeats(strategies)) + 2 * baselines
 
 
 def expected_cost(rates: Rates, baselines: Collection[int] = ()) -> float:
@@ -457,7 +504,8 @@ def expected_cost(rates: Rates, baselines: Collection[int] = ()) -> float:
     """
     steps = (after - before for before, after in zip((0.0, *RUNGS), RUNGS, strict=False))
     runs = expected_runs(rates, baselines)
-    return sum(alive * step for alive, step in zip(runs, steps, strict=True)) + sum(REPEATS)
+    again = expected_repeats(len(rates), len(baselines))
+    return sum(alive * step for alive, step in zip(runs, steps, strict=True)) + again
 
 
 def _ratio(score: float, other: float) -> float:

@@ -37,7 +37,7 @@ from sojourn.tuning.budget import (
 from sojourn.tuning.confirmation import ANALYSES, Confirmation, Confirmed, targets_of
 from sojourn.tuning.robustness import Robustness, examine
 from sojourn.tuning.runner import HalvingRunner
-from sojourn.tuning.setting import QUICK, Setting, read_setting
+from sojourn.tuning.setting import Setting, read_setting
 from sojourn.tuning.successive_halving import Candidate, Halving
 
 STRATEGY = "strategy.toml"
@@ -137,7 +137,6 @@ def tune(
         target=target,
         criterion=criterion,
         virtual=virtual,
-        quick=seconds is not None and seconds < QUICK,
     )
     engine = LocalEngine(jobs)
     return tune_setting(
