@@ -41,7 +41,7 @@ def test_saved_results_are_of_settings_that_can_be_run_again(
     saved = {path.stem for path in RESULTS.glob("*.json")}
     wanted = {data: set(decisions.settings(tmp_path, data)) for data in decisions.HORIZONS}
     assert saved - EARLIER <= set.union(*wanted.values())
-    assert saved >= set.union(*(own for data, own in wanted.items() if data != "small"))
+    assert saved >= set.union(*(own for data, own in wanted.items() if data != "fresh"))
     assert len(wanted["small"]) == 16
     linked = [fleet for fleet, _ in decisions.SMALL_FLEETS.values() if fleet.uplink is not None]
     assert len(linked) == 4
