@@ -24,6 +24,7 @@ EDGE = Fleet(
 
 def test_local_work_is_proposed_where_tasks_travel():
     assert local_work(Fleet([0.1, 1.0])) == (1,)
+    assert local_work(Fleet([1.0, 8.0, 9.0], uplink=[0.0, 0.0, 8.0]))[1:2] == ((1, 1, 9),)
     own = {1 / 8: (3, 7, 11, 19, 38), 1 / 2: (12, 26, 45, 75, 100), 2: (48, 100, 100, 100, 100)}
     assert local_work(EDGE) == (1, 11, own[1 / 8], 45, own[1 / 2], 100, own[2])
     names = [p.name for p in portfolio(EDGE, WEIGHTS) if p.opens]

@@ -93,7 +93,7 @@ def local_work(fleet: Fleet) -> tuple[LocalSteps, ...]:
     journeys = fleet.service_rates * _journeys(fleet)
     typical = float(np.median(fleet.expand(journeys)))
     steps: list[LocalSteps] = [1]
-    for part in PARTS if typical > 0.0 else ():
+    for part in PARTS:
         own = np.clip(np.round(part * journeys), 1, MOST_STEPS).astype(int).tolist()
         steps.append(min(MOST_STEPS, max(1, round(part * typical))))
         steps.append(own[0] if len(set(own)) == 1 else tuple(own))
@@ -104,7 +104,7 @@ def buffers(clients: int) -> tuple[int, ...]:
     r"""The buffer sizes to try, the one that frameworks ship first.
 
     A buffer of K arrivals averages the noise of K tasks and makes K times fewer moves, each less stale in moves.
-    None (K = 1) moves soonest. With :math:`K = \\sqrt n` of n tasks in flight, moves and tasks per move
+    None (K = 1) moves soonest. With :math:`K = \sqrt n` of n tasks in flight, moves and tasks per move
     are balanced; with n/3 a client's next task has mostly seen its last one. A size less than a factor of
     two from another is left out: the learning rates, which can make up for it, are no denser.
 
@@ -112,9 +112,9 @@ def buffers(clients: int) -> tuple[int, ...]:
     ((10, 1, 3), (10, 1, 4), (10, 1, 100))
     """
     found = [FedBuff().buffer_size]
-    for size in (1, round(math.sqrt(clients)), round(clients / 3)):
+    for size in (1, round(math.sqrt(clients)), max(1, round(clients / 3))):
         if all(max(size, other) >= FACTOR * min(size, other) for other in found):
-            found.append(max(1, size))
+            found.append(size)
     return tuple(found)
 
 
@@ -162,9 +162,9 @@ def portfolio(fleet: Fleet, weights: Vector, curvature: float = 1.0) -> list[Pro
     """The strategies to try, so that a small budget leaves out the last.
 
     Every rule is combined with every server optimiser, every amount of local work and, if it has a buffer,
-    every size of it. A star of these opens: a `CENTRE`, what is `beside` it, and FedBuff with all its buffers and FedAsync as they are
-    shipped. The others are tried if they are beside the best of the early rungs. FedAvg and uniform
-    routing are there to be compared with; no routing with queues beats never-queue in noise and staleness, so no other is.
+    every size of it. A star of these opens: a `CENTRE`, what is `beside` it, FedAsync and FedBuff as they are
+    shipped, and FedBuff's other buffers. The others are tried if they are beside a leader. FedAvg and uniform routing
+    are there to be compared with, and no other routing: none beats never-queue in noise and staleness.
     """
     work = local_work(fleet)
     usual = work[:2][-1]
