@@ -500,7 +500,7 @@ def expected_cost(rates: Rates, baselines: Collection[int] = ()) -> float:
     """About how many whole runs successive halving costs, repetitions included.
 
     >>> round(expected_cost(dict.fromkeys(range(16), range(8))) / 128, 2)
-    0.29
+    0.28
     """
     steps = (after - before for before, after in zip((0.0, *RUNGS), RUNGS, strict=False))
     runs = expected_runs(rates, baselines)
