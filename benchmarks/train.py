@@ -44,6 +44,7 @@ from sojourn.training.data.sets import load_dataset
 from sojourn.training.experiment.models import build_model
 from sojourn.training.experiment.size import run_size
 from sojourn.training.problem.gradients import stacks_well
+from sojourn.training.problem.samples import TensorSamples
 from sojourn.training.replay.run import Replay
 from sojourn.training.replay.stack import Stack
 
@@ -397,6 +398,32 @@ def resnet18() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
+def plain_loop(problem: Problem, schedule: sj.Schedule, first: int) -> Callable[[int], None]:
+    """The forward and backward passes of a plain PyTorch loop over the batches of tasks from ``first`` on.
+
+    Batches are drawn and fetched as the tasks' are, whose order they have; nothing forks generators, no
+    weights are put into the model, and no step is taken.
+    """
+    model = problem.trained_model(problem.initial_weights()).train()
+    samples, batches, clients = problem.samples, problem.batches(1), schedule.client.tolist()
+    tasks = zip(clients, task_ordinals(np.asarray(clients)).tolist(), strict=True)
+    left = itertools.islice(tasks, first, None)
+
+    def fetch(client: int, chosen: torch.Tensor) -> Any:
+        if isinstance(samples, TensorSamples):
+            return samples.x[chosen], samples.y[chosen]
+        dataset = samples.dataset(client)
+        return default_collate([dataset[place] for place in chosen.tolist()])
+
+    def loop(count: int) -> None:
+        for client, ordinal in itertools.islice(left, count):
+            x, y = fetch(client, batches.indices(client, ordinal))
+            model.zero_grad()
+            problem.loss(model(x), y).backward()
+
+    return loop
+
+
 def windows(
     run: Replay, bare: Callable[[int], None], *, first: int, window: int, turns: int
 ) -> tuple[list[float], list[float]]:
@@ -438,14 +465,7 @@ def resnet(turns: int) -> Iterator[Verdict]:
     problem = Problem(resnet18(), sets, (x[:2], y[:2]), batch_size=32)
     window, first = 1, 1
     schedule = ten_clients(first + window * turns)
-    model = problem.trained_model(problem.initial_weights()).train()
-    parameters = list(model.parameters())
-
-    def bare(tasks: int) -> None:
-        for task in range(tasks):
-            own = slice(32 * task, 32 * task + 32)
-            torch.autograd.grad(problem.loss(model(x[own]), y[own]), parameters)
-
+    bare = plain_loop(problem, schedule, first - 1)  # One task is tried before the windows.
     run = Replay(
         schedule, problem, AsyncSGD(), learning_rate=1e-3, seed=1, evaluate_every=schedule.rounds
     )
@@ -489,18 +509,7 @@ def datasets(turns: int) -> Iterator[Verdict]:
     problem = Problem(model, sets, Pictures(99, 10), batch_size=32)
     window, first = 20, 20
     schedule = ten_clients(first + window * 3 * turns)
-    bare_model = problem.trained_model(problem.initial_weights()).train()
-    parameters = list(bare_model.parameters())
-    batches, clients = problem.batches(1), schedule.client.tolist()
-    wanted = zip(clients, task_ordinals(np.asarray(clients)).tolist(), strict=True)
-    same = itertools.islice(wanted, first - 1, None)  # One task is tried before the windows.
-
-    def bare(tasks: int) -> None:
-        for client, ordinal in itertools.islice(same, tasks):
-            dataset, chosen = sets[client], batches.indices(client, ordinal).tolist()
-            x, y = default_collate([dataset[place] for place in chosen])
-            torch.autograd.grad(problem.loss(bare_model(x), y), parameters)
-
+    bare = plain_loop(problem, schedule, first - 1)
     run = Replay(
         schedule, problem, AsyncSGD(), learning_rate=1e-3, seed=1, evaluate_every=schedule.rounds
     )
@@ -519,8 +528,6 @@ def million(turns: int, *, quick: bool) -> Iterator[Verdict]:
     sets = list(zip(torch.split(x, 32), torch.split(y, 32), strict=True))
     layers = nn.Linear(64, 963), nn.ReLU(), nn.Linear(963, 963), nn.ReLU(), nn.Linear(963, 10)
     problem = Problem(nn.Sequential(*layers), sets, (x[:1], y[:1]), batch_size=32)
-    model = problem.trained_model(problem.initial_weights()).train()
-    parameters = list(model.parameters())
     window, first = 20, clients + 20
     fleet = sj.Fleet(np.ones(clients))
     network = sj.Network(fleet, sj.uniform_routing(fleet), clients)
@@ -532,14 +539,10 @@ def million(turns: int, *, quick: bool) -> Iterator[Verdict]:
         seed=1,
     )
 
-    def bare(tasks: int) -> None:
-        for task in range(tasks):
-            own = slice(32 * task, 32 * task + 32)
-            torch.autograd.grad(problem.loss(model(x[own]), y[own]), parameters)
-
     run = Replay(
         schedule, problem, AsyncSGD(), learning_rate=1e-4, seed=1, evaluate_every=schedule.rounds
     )
+    bare = plain_loop(problem, schedule, first - 2)
     bare(1)
     strategy = Strategy(
         name="perceptron", network=network, scenario=schedule.scenario, rule=AsyncSGD()

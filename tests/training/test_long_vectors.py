@@ -60,10 +60,12 @@ def one_sample():
     return perceptron(batch_size=1)
 
 
+@pytest.mark.parametrize("many", [1, 30])
 @pytest.mark.parametrize("make", [tagger, images, perceptron, one_sample])
-def test_collected_gradients_are_those_added_to_zeros_to_the_bit(make, monkeypatch):
+def test_collected_gradients_are_those_added_to_zeros_to_the_bit(make, many, monkeypatch):
+    """All are collected, or those of at least 30 weights, and the others added to zeros."""
     usual = make()
-    monkeypatch.setattr(flat, "MANY_WEIGHTS", 1)
+    monkeypatch.setattr(flat, "MANY_WEIGHTS", many)
     monkeypatch.setattr(autograd, "LARGE_LAYER", 1)
     collecting = make()
     assert collecting._flat._collects
@@ -93,6 +95,18 @@ def test_a_gradient_that_somebody_holds_is_not_overwritten(monkeypatch):
     del second, view
     problem.loss_and_array(weights, 0, 2, seed=1)
     assert np.array_equal(tensor.numpy(), kept)
+    _, third = problem.loss_and_array(weights, 0, 3, seed=1)
+    kept = third.copy()
+    problem.train_client(weights, 0, 0, 1, 2, 0.1)
+    assert np.array_equal(third, kept)
+
+
+def test_the_memory_of_a_gradient_is_used_again_when_nobody_holds_it(monkeypatch):
+    monkeypatch.setattr(flat, "MANY_WEIGHTS", 1)
+    problem = images()
+    weights = problem.initial_weights().numpy()
+    places = {problem.loss_and_array(weights, 0, k, seed=1)[1].ctypes.data for k in range(4)}
+    assert len(places) == 1
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

@@ -94,8 +94,9 @@ def long_vector(size: int, kind: DTypeLike) -> NDArray[Any]:
     memory = _taken(needed + ALIGNMENT)
     if memory is None:
         memory = np.empty(needed + ALIGNMENT, dtype=np.uint8)
-    begin = -memory.ctypes.data % ALIGNMENT
-    return np.asarray(_Lease(memory))[begin : begin + needed].view(kind)
+    lease = _Lease(memory)
+    begin = -lease.__array_interface__["data"][0] % ALIGNMENT
+    return np.asarray(lease)[begin : begin + needed].view(kind)
 
 
 def _taken(size: int) -> NDArray[np.uint8] | None:

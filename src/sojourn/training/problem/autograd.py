@@ -1,44 +1,40 @@
 """One forward and backward pass, without what calling a module and ``backward`` costs."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d, linear
 
 from sojourn.errors import InvalidInput
 
 
 class GradientSink:
-    """Where large dense layers of a sequence put the gradients of their weights, if they are to.
+    """Where large dense layers of a sequence put the gradients of their weights while it is open.
 
-    ``filled`` are the parameters whose gradients are there since it was opened.
+    ``places`` are the tensors for them; ``filled`` the parameters whose gradients are there since it was
+    opened.
     """
 
     def __init__(self) -> None:
-        self._places: dict[nn.Parameter, NDArray[Any]] = {}
+        self.places: dict[nn.Parameter, Tensor] = {}
         self.filled: set[nn.Parameter] = set()
+        self._open = False
 
-    @contextmanager
-    def open(self, places: Iterable[tuple[nn.Parameter, NDArray[Any]]]) -> Iterator[None]:
-        """Inside, gradients are put into these places."""
-        self._places = dict(places)
+    def __enter__(self) -> None:
         self.filled.clear()
-        try:
-            yield
-        finally:
-            self._places = {}
+        self._open = True
+
+    def __exit__(self, *_: object) -> None:
+        self._open = False
 
     def take(self, weight: nn.Parameter, outward: Tensor, inputs: Tensor) -> bool:
         """Whether the gradient of a layer's weights was put into its place."""
-        if weight not in self._places or len(inputs) == 1:  # A single product may be -0.
+        place = self.places.get(weight) if self._open and not torch.is_grad_enabled() else None
+        if place is None or inputs.shape[0] == 1:  # A single product may be -0.
             return False
-        place = torch.from_numpy(self._places[weight])
         if weight in self.filled:  # The layer is there twice.
             place.add_(outward.t().mm(inputs))
         else:
@@ -94,7 +90,6 @@ class _Dense(torch.autograd.Function):
         return linear(x, weight, bias)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, outward: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         inward = outward.mm(weight) if ctx.needs_input_grad[0] else None

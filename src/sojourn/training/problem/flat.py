@@ -1,6 +1,7 @@
 """A model whose parameters are one flat vector: set, run, differentiate, on its device."""
 
 import copy
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeAlias
@@ -45,12 +46,12 @@ class _Still(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A parameter, its parts of the vectors of weights and of gradients, and where they are in these."""
+    """A parameter, its part of the vector of weights, and where that is: its offset and its strides."""
 
     parameter: nn.Parameter
     weights: Tensor
-    gradient: Tensor
-    span: slice
+    offset: int
+    stride: tuple[int, ...]
 
 
 class _WeightChanges(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -136,27 +137,50 @@ class FlatModel:
                 + (", ".join(sorted(map(str, kinds))) or "none")
             )
         flat = torch.cat([p.detach().reshape(-1) for p in parameters])
-        gradients = torch.zeros_like(flat)
         self.initial = flat.clone().cpu()
-        self._flat, self._gradients = flat, gradients
-        on_host = self.device.type == "cpu"
-        self._arrays = (flat.numpy(), gradients.numpy()) if on_host else None
-        sizes = [p.numel() for p in parameters]
-        parts = torch.split(flat, sizes), torch.split(gradients, sizes)
+        self._flat, self._size, self._kind = flat, flat.numel(), self.initial.numpy().dtype
+        self._array = flat.numpy() if self.device.type == "cpu" else None
         self._places: list[_Place] = []
-        end = 0
-        for parameter, part, gradient in zip(parameters, *parts, strict=True):
-            parameter.data = part.view_as(parameter)
-            parameter.grad = gradient.view_as(parameter)
-            begin, end = end, end + parameter.numel()
-            self._places.append(
-                _Place(parameter, parameter.data, parameter.grad, slice(begin, end))
-            )
-        self._collects = on_host and len(flat) >= MANY_WEIGHTS
+        offset = 0
+        for parameter in parameters:
+            part = flat[offset : offset + parameter.numel()].view(parameter.shape)
+            parameter.data = part
+            self._places.append(_Place(parameter, part, offset, part.stride()))
+            offset += parameter.numel()
+        self._zero = self._kind.type(0)
+        self._collects = self._array is not None and self._size >= MANY_WEIGHTS
+        self._lends = self._collects and self._size >= LENT_WEIGHTS
         self._sink = GradientSink()
+        self._renew_gradients(0)
         sinks = self._collects and self.precision == "float32"
         self._steps = forward_steps(self.module, sink=self._sink if sinks else None)
         self._image_steps = forward_steps(self.module, channels_last=self.channels_last)
+
+    def _renew_gradients(self, behind: int) -> None:
+        """Make the gradients of the parameters views of another vector, with room ``behind`` it."""
+        size = self._size + behind
+        if self._array is None:
+            self._gradients = torch.zeros_like(self._flat)
+        else:
+            self._gradient_array = long_vector(size, self._kind)
+            self._gradients = torch.from_numpy(self._gradient_array)[: self._size]
+        for parameter, weights, offset, stride in self._places:
+            parameter.grad = self._gradients.as_strided(weights.shape, stride, offset)
+        if self._collects:
+            parts = [(p, p.grad, p.grad.numpy()) for p in self.trainable if p.grad is not None]
+            self._large = [part for part in parts if part[0].numel() >= MANY_WEIGHTS]
+            self._small = [array for p, _, array in parts if p.numel() < MANY_WEIGHTS]
+            self._sink.places = {parameter: gradient for parameter, gradient, _ in self._large}
+            self._unheld = self._references()
+
+    def _references(self) -> int:
+        """How often the memory of the gradients is referred to, also by views of it."""
+        vector = self._gradient_array
+        return sys.getrefcount(vector if vector.base is None else vector.base)
+
+    def _held(self) -> bool:
+        """Whether somebody has kept the gradient that was returned last."""
+        return self._references() > self._unheld
 
     @property
     def trainable(self) -> list[nn.Parameter]:
@@ -170,18 +194,18 @@ class FlatModel:
 
     def set(self, weights: FlatVector, *, training: bool) -> None:
         """Take these weights, and buffers if any stand behind them."""
-        dimension = self.initial.numel()
-        vector = weights[:dimension] if len(weights) > dimension else weights
+        size = self._size
+        vector = weights[:size] if len(weights) > size else weights
         if self._borrows or self.changes_weights:
             for place in self._places:
                 place.parameter.data = place.weights
             self._borrows = False
-        if self._arrays is not None:
-            self._arrays[0][:] = vector
+        if self._array is not None:
+            self._array[:] = vector
         else:
             self._flat.copy_(torch.as_tensor(vector, device="cpu"))
-        if len(weights) > dimension:
-            self.set_buffers(weights[dimension:])
+        if len(weights) > size:
+            self.set_buffers(weights[size:])
         if self.module.training != training:
             self.module.train(training)
 
@@ -192,25 +216,25 @@ class FlatModel:
         At an address like that of the copy the bits are the same.
         """
         if not (
-            self._collects
-            and len(self._flat) >= LENT_WEIGHTS
+            self._lends
             and not self.changes_weights
             and isinstance(weights, np.ndarray)
-            and weights.dtype == self.initial.numpy().dtype
-            and weights.ndim == 1
+            and weights.dtype == self._kind
             and weights.flags.c_contiguous
             and weights.flags.writeable
-            and weights.ctypes.data % ALIGNMENT == self._flat.data_ptr() % ALIGNMENT
         ):
             self.set(weights, training=True)
             return
         vector = torch.from_numpy(weights)
-        for place in self._places:
-            place.parameter.data = vector[place.span].view_as(place.weights)
+        if (vector.data_ptr() - self._flat.data_ptr()) % ALIGNMENT:
+            self.set(weights, training=True)
+            return
+        for parameter, own, offset, stride in self._places:
+            parameter.data = vector.as_strided(own.shape, stride, offset)
         self._borrows = True
         self._versions = [place.parameter._version for place in self._places]
-        if len(weights) > len(self._flat):
-            self.set_buffers(weights[len(self._flat) :])
+        if weights.size > self._size:
+            self.set_buffers(weights[self._size :])
         if not self.module.training:
             self.module.train()
 
@@ -220,7 +244,7 @@ class FlatModel:
 
     def moved_from(self, begin: NDArray[np.floating]) -> NDArray[np.float64]:
         """How far the weights are from ``begin``: exact, where both are in single precision."""
-        end = self.weights().numpy() if self._arrays is None else self._arrays[0]
+        end = self.weights().numpy() if self._array is None else self._array
         found = long_vector(len(begin), np.float64)
         np.subtract(end, begin, out=found, dtype=np.float64)
         return found
@@ -242,8 +266,10 @@ class FlatModel:
 
     def differentiate(self, loss: Tensor) -> None:
         """Leave the gradient of a loss in the parameters."""
-        if self._arrays is not None:
-            self._arrays[1].fill(0)
+        if self._collects and self._held():
+            self._renew_gradients(0)
+        if self._array is not None:
+            self._gradient_array.fill(0)
         else:
             self._gradients.zero_()
         backward(loss)
@@ -263,38 +289,41 @@ class FlatModel:
         if self._collects:
             return self._collected(loss, behind)
         self.differentiate(loss)
-        found = self._gradients.cpu().numpy() if self._arrays is None else self._arrays[1]
+        found = self._gradients.cpu().numpy() if self._array is None else self._gradient_array
         if behind is not None:
             return joined(found, behind, found.dtype)
         return found.copy()
 
     def _collected(self, loss: Tensor, behind: NDArray[np.floating] | None) -> NDArray[np.floating]:
-        """The same to the bit, in at most one pass over the memory instead of three.
+        """The same to the bit, in at most one pass over the memory of large parameters instead of three.
 
-        Parameters without a gradient keep what the backward pass makes; where they have one, it is
-        cleared before and added to. Adding zero to what was made turns -0 into 0, as adding to zero does.
+        They have no gradient before, so that they keep what the backward pass makes; where there is one,
+        it is cleared before and added to. Adding zero to what was made turns -0 into 0, as adding to zero
+        does. The vector itself is returned: the next gradient goes into another one if it is still held.
         """
-        kind, size = self.initial.numpy().dtype, len(self._flat)
-        found = long_vector(size + (0 if behind is None else len(behind)), kind)
+        room = 0 if behind is None else len(behind)
+        if self._held() or self._gradient_array.size != self._size + room:
+            self._renew_gradients(room)
+        found = self._gradient_array
         if behind is not None:
-            found[size:] = behind
-        parts = [found[span].reshape(parameter.shape) for parameter, _, _, span in self._places]
-        for place in self._places:
-            place.parameter.grad = None
-        with self._sink.open(zip((place.parameter for place in self._places), parts, strict=True)):
+            found[self._size :] = behind
+        for array in self._small:
+            array.fill(0)
+        for parameter, _, _ in self._large:
+            parameter.grad = None
+        with self._sink:
             backward(loss)
         if self._borrows:
             self._check_unchanged()
-        zero = kind.type(0)
-        for (parameter, _, usual, _), part in zip(self._places, parts, strict=True):
+        for parameter, usual, part in self._large:
             made, parameter.grad = parameter.grad, usual
-            before = part if parameter in self._sink.filled else zero
+            filled = parameter in self._sink.filled
             if made is not None:
                 dense = made if made.layout == torch.strided else made.to_dense()
-                np.add(dense.numpy(), before, out=part)
-            elif before is zero:
+                np.add(dense.numpy(), part if filled else self._zero, out=part)
+            elif not filled:
                 part.fill(0)
-        return found
+        return found[:]
 
     def _check_unchanged(self) -> None:
         """That the model left the weights alone that it was lent, as the first batch did."""
