@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from sojourn.training import Problem
+from sojourn.training.problem.batches import Batches
 from sojourn.training.problem.generators import forked_generators, generators_put_back, seeded
 
 
@@ -131,3 +132,12 @@ def test_what_a_lazy_client_draws_when_it_is_made_does_not_depend_on_who_asks_fi
         assert torch.equal(one[0], two[0])
         assert torch.equal(one[1], two[1])
     assert not torch.equal(first[0][0], usual.batch(2, number=0, seed=4)[0])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1, 2**32, 2**63 + 5, 2**100 + 7])
+def test_the_seeds_of_batches_are_those_of_a_seed_sequence(seed):
+    batches = Batches(seed, lambda client: 10, 4)
+    for client, number in ((0, 0), (3, 41), (99_999, 2**31)):
+        sequence = np.random.SeedSequence([seed, client, number], spawn_key=(1,))
+        expected = int(sequence.generate_state(1, np.uint64)[0] >> 1)
+        assert batches.noise(client, number) == expected

@@ -1,7 +1,7 @@
 """The batches of every client: which samples, how they are augmented, and the seeds of their noise."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -69,6 +69,9 @@ class Batches:
         self.seed = check_seed(seed)
         self.batch_size = batch_size
         self._size = size
+        sizes = range(0, max(1, self.seed.bit_length()), 32)
+        self._words = [(self.seed >> bits) & 0xFFFFFFFF for bits in sizes]
+        self._padding = [0] * (_POOL - 2 - len(self._words))
         self._offsets = None if offsets is None else [int(offset) for offset in offsets]
         self._blocks: dict[int, dict[int, tuple[Tensor, ...] | Tensor]] = {}
         self._drawn: dict[tuple[int, int], NDArray[np.generic]] = {}
@@ -86,7 +89,8 @@ class Batches:
 
     def noise(self, client: int, number: int) -> int:
         """A seed for whatever else is random in that batch: augmentation and dropout."""
-        return int(self._sequence(client, number, _NOISE).generate_state(1, np.uint64)[0] >> 1)
+        words = [*self._words, client, number, *self._padding, _NOISE]
+        return int(_generated(np.array(words, dtype=np.uint32))) >> 1
 
     def augmented(
         self, augment: Augment | None, x: Tensor, tasks: Sequence[tuple[int, int]]
@@ -113,11 +117,9 @@ class Batches:
     def _generator(self, client: int, number: int) -> torch.Generator:
         return torch.Generator().manual_seed(self.noise(client, number))
 
-    def _sequence(self, client: int, number: int, purpose: int) -> np.random.SeedSequence:
-        return np.random.SeedSequence([self.seed, client, number], spawn_key=(purpose,))
-
     def _draw(self, client: int, block: int) -> tuple[Tensor, ...] | Tensor:
-        generator = np.random.default_rng(self._sequence(client, block, _BATCHES))
+        entropy = [self.seed, client, block]
+        generator = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(_BATCHES,)))
         size, shape = self._size(client), (BLOCK, self.batch_size)
         offset = 0 if self._offsets is None else self._offsets[client]
         if size < self.batch_size:
@@ -141,3 +143,39 @@ def _pick(order: IntArray, swaps: IntArray, picked: IntArray) -> None:
             j = swaps[row, i]
             order[i], order[j] = order[j], order[i]
             picked[row, i] = order[i]
+
+
+_POOL = 4
+"""Words that NumPy mixes the entropy of a seed into."""
+
+
+@njit(cache=True, nogil=True)
+def _generated(words: Any) -> Any:
+    """What ``numpy.random.SeedSequence`` generates as its first number of 64 bits.
+
+    ``words`` are its entropy, filled up to four words of 32 bits, and its spawn key. NumPy's objects take
+    as long as a twentieth of a small gradient, where a seed is needed for every batch.
+    """
+    pool = np.zeros(_POOL, dtype=np.uint32)
+    constant, factor = np.uint32(0x43B0D7E5), np.uint32(0x931E8875)
+    for place in range(_POOL):
+        pool[place], constant = _hashed(words[place], constant, factor)
+    for source in range(words.size):
+        for place in range(_POOL):
+            if place != source:
+                value = pool[source] if source < _POOL else words[source]
+                value, constant = _hashed(value, constant, factor)
+                left = np.uint32(np.uint32(0xCA01F9DD) * pool[place])
+                mixed = np.uint32(left - np.uint32(np.uint32(0x4973F715) * value))
+                pool[place] = mixed ^ (mixed >> np.uint32(16))
+    constant, factor = np.uint32(0x8B51F9DD), np.uint32(0x58F38DED)
+    low, constant = _hashed(pool[0], constant, factor)
+    high, constant = _hashed(pool[1], constant, factor)
+    return (np.uint64(high) << np.uint64(32)) | np.uint64(low)
+
+
+@njit(cache=True, nogil=True)
+def _hashed(value: Any, constant: Any, factor: Any) -> Any:
+    constant, value = np.uint32(constant * factor), np.uint32(value ^ constant)
+    value = np.uint32(value * constant)
+    return np.uint32(value ^ (value >> np.uint32(16))), constant

@@ -3,7 +3,7 @@
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import Any, ClassVar
 
@@ -57,7 +57,8 @@ def forked_generators(seed: int) -> Iterator[None]:
     What a transform draws depends on ``seed`` alone, also where other threads of the process draw
     from ``random`` and ``numpy.random``. Afterwards the generators are as they were.
     """
-    with generators_put_back(), _LOCK:
+    inside = threading.get_ident() in _Shared.inside
+    with nullcontext() if inside else generators_put_back(), _LOCK:
         before, _Shared.owner = _Shared.owner, threading.get_ident()
         outer = None if before is None else _states()
         torch.default_generator.manual_seed(seed)

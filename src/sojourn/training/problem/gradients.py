@@ -347,6 +347,14 @@ def longest_run(problem: Problem) -> int:
     return max(1, min(LONGEST_RUN, LARGEST_STACK // (problem.dimension + inputs)))
 
 
+def longest_row(problem: Problem) -> int:
+    """How many tasks of one run are looked up together, where they are computed one by one.
+
+    What they were sent with is held until the last one is done.
+    """
+    return max(1, min(TRIAL_RUN, LARGEST_STACK // problem.dimension))
+
+
 TRIAL_RUN = 16
 TRIAL_ROUNDS = 5
 LONGEST_TRIAL = 500

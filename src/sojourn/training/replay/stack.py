@@ -14,6 +14,7 @@ from sojourn.training.problem.gradients import (
     Result,
     Task,
     Workers,
+    longest_row,
     longest_run,
 )
 from sojourn.training.problem.problem import Problem
@@ -75,7 +76,10 @@ class Stack:
         """
         if any(client_part(run.rule) for run in self.runs):
             batched = False  # What stays with a client goes from one of its tasks to the next.
-        workers = Workers(self.runs[0].problem, batched)
+        problem = self.runs[0].problem
+        workers = Workers(problem, batched)
+        alone = len(self.runs) == 1 and not problem.plain
+        longest = longest_row(problem) if alone else longest_run(problem)
         lasts = [run.last_round(until) for run in self.runs]
         begun, next_progress = sum(position.round for position in positions), 0.0
         # Runs that share a problem and seed stand side by side, and draw their batches in one call.
@@ -87,7 +91,7 @@ class Stack:
             settled = workers.batched is not None
             if settled and only_settle:
                 break
-            self._step(going, positions, lasts, workers)
+            self._step(going, positions, lasts, workers, longest)
             for position in positions:
                 position.batched = workers.batched
             if file and workers.batched is not None and (file.due or not settled):
@@ -108,10 +112,11 @@ class Stack:
         positions: Sequence[ReplayState],
         lasts: Sequence[int],
         workers: Workers,
+        longest: int,
     ) -> None:
-        """One run of independent tasks of every run that goes on."""
+        """One run of at most ``longest`` independent tasks of every run that goes on."""
         runs = [self.runs[i] for i in going]
-        limit = workers.longest_run(longest_run(runs[0].problem)) // len(runs)
+        limit = workers.longest_run(longest) // len(runs)
         limit = max(1 if self._shares_schedule else SHORTEST_RUN, limit)
         if self._shares_schedule and len({positions[i].round for i in going}) > 1:
             raise InvalidInput("runs that share a schedule must stand at the same round")
