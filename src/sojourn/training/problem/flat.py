@@ -138,7 +138,7 @@ class FlatModel:
             )
         flat = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.initial = flat.clone().cpu()
-        self._flat, self._size, self._kind = flat, flat.numel(), self.initial.numpy().dtype
+        self._flat, self.size, self._kind = flat, flat.numel(), self.initial.numpy().dtype
         self._array = flat.numpy() if self.device.type == "cpu" else None
         self._places: list[_Place] = []
         offset = 0
@@ -148,8 +148,8 @@ class FlatModel:
             self._places.append(_Place(parameter, part, offset, part.stride()))
             offset += parameter.numel()
         self._zero = self._kind.type(0)
-        self._collects = self._array is not None and self._size >= MANY_WEIGHTS
-        self._lends = self._collects and self._size >= LENT_WEIGHTS
+        self._collects = self._array is not None and self.size >= MANY_WEIGHTS
+        self._lends = self._collects and self.size >= LENT_WEIGHTS
         self._sink = GradientSink()
         self._renew_gradients(0)
         sinks = self._collects and self.precision == "float32"
@@ -158,12 +158,12 @@ class FlatModel:
 
     def _renew_gradients(self, behind: int) -> None:
         """Make the gradients of the parameters views of another vector, with room ``behind`` it."""
-        size = self._size + behind
+        size = self.size + behind
         if self._array is None:
             self._gradients = torch.zeros_like(self._flat)
         else:
             self._gradient_array = long_vector(size, self._kind)
-            self._gradients = torch.from_numpy(self._gradient_array)[: self._size]
+            self._gradients = torch.from_numpy(self._gradient_array)[: self.size]
         for parameter, weights, offset, stride in self._places:
             parameter.grad = self._gradients.as_strided(weights.shape, stride, offset)
         if self._collects:
@@ -194,7 +194,7 @@ class FlatModel:
 
     def set(self, weights: FlatVector, *, training: bool) -> None:
         """Take these weights, and buffers if any stand behind them."""
-        size = self._size
+        size = self.size
         vector = weights[:size] if len(weights) > size else weights
         if self._borrows or self.changes_weights:
             for place in self._places:
@@ -215,28 +215,30 @@ class FlatModel:
         To copy a version that has been waiting in memory takes as long as a sixth of its gradient.
         At an address like that of the copy the bits are the same.
         """
-        if not (
-            self._lends
-            and not self.changes_weights
-            and isinstance(weights, np.ndarray)
-            and weights.dtype == self._kind
-            and weights.flags.c_contiguous
-            and weights.flags.writeable
-        ):
-            self.set(weights, training=True)
-            return
-        vector = torch.from_numpy(weights)
-        if (vector.data_ptr() - self._flat.data_ptr()) % ALIGNMENT:
+        vector = self._lendable(weights) if self._lends else None
+        if vector is None:
             self.set(weights, training=True)
             return
         for parameter, own, offset, stride in self._places:
             parameter.data = vector.as_strided(own.shape, stride, offset)
         self._borrows = True
         self._versions = [place.parameter._version for place in self._places]
-        if weights.size > self._size:
-            self.set_buffers(weights[self._size :])
+        if len(vector) > self.size:
+            self.set_buffers(vector[self.size :])
         if not self.module.training:
             self.module.train()
+
+    def _lendable(self, weights: FlatVector) -> Tensor | None:
+        """These weights where they are, if gradients can be computed there."""
+        if (
+            self.changes_weights
+            or not isinstance(weights, np.ndarray)
+            or weights.dtype != self._kind
+            or not (weights.flags.c_contiguous and weights.flags.writeable)
+        ):
+            return None
+        vector = torch.from_numpy(weights)
+        return None if (vector.data_ptr() - self._flat.data_ptr()) % ALIGNMENT else vector
 
     def weights(self) -> Tensor:
         """The weights as they are now, in the host's memory."""
@@ -302,11 +304,11 @@ class FlatModel:
         does. The vector itself is returned: the next gradient goes into another one if it is still held.
         """
         room = 0 if behind is None else len(behind)
-        if self._held() or self._gradient_array.size != self._size + room:
+        if self._held() or self._gradient_array.size != self.size + room:
             self._renew_gradients(room)
         found = self._gradient_array
         if behind is not None:
-            found[self._size :] = behind
+            found[self.size :] = behind
         for array in self._small:
             array.fill(0)
         for parameter, _, _ in self._large:

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
@@ -303,8 +304,15 @@ class ClientWork(NamedTuple):
     rule: Rule
     seed: int
 
-    def result(self, task: Task) -> Result:
-        """The result of one task, computed by itself."""
+    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        """The result of each task, computed by itself when it is asked for."""
+        problem, rule, seed = self
+        if one_gradient(rule) and client_part(rule) is None and problem.takes_gradients:
+            gradient = problem.loss_and_array
+            return (gradient(task.sent, task.client, task.ordinal, seed) for task in tasks)
+        return map(self._result, tasks)
+
+    def _result(self, task: Task) -> Result:
         client, ordinal, sent, rate, _ = task
         problem, rule, seed = self
         steps = steps_of(rule, client)
@@ -423,7 +431,7 @@ class Workers:
     @staticmethod
     def _one_by_one(groups: Sequence[Group]) -> Iterator[Result]:
         """Each when its result is asked for."""
-        return (work.result(task) for work, tasks in groups for task in tasks)
+        return chain.from_iterable(work.results(tasks) for work, tasks in groups)
 
     def _stacked(self, groups: Sequence[Group], copies: int) -> Iterator[Result]:
         rule = groups[0][0].rule

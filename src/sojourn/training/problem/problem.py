@@ -1,7 +1,6 @@
 """What is learned: a model, every client's samples, a test set and a loss."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -163,7 +162,7 @@ class Problem:
     @property
     def dimension(self) -> int:
         """The number of trainable parameters."""
-        return self._flat.initial.numel()
+        return self._flat.size
 
     @property
     def measure(self) -> Measure:
@@ -322,9 +321,11 @@ class Problem:
         chosen = batches.indices(client, number)
         if isinstance(self._data, TensorSamples):
             x, y = self._data.rows(chosen)
-            return batches.augmented(self.augment, x, [(client, number)]), y
-        x, y = self._data.batch(client, chosen.tolist(), batches.noise(client, number))
-        return batches.augmented(self.augment, x, [(client, number)]), y
+        else:
+            x, y = self._data.batch(client, chosen.tolist(), batches.noise(client, number))
+        if self.augment is not None:
+            x = batches.augmented(self.augment, x, [(client, number)])
+        return x, y
 
     def stacked_batches(self, tasks: Sequence[tuple[int, int]], seed: int) -> TensorPair:
         """The batches of several ``(client, number)``, stacked along a new first dimension."""
@@ -362,10 +363,10 @@ class Problem:
 
         Where buffers stand behind the weights, theirs after the batch stand behind the gradient.
         """
-        self._flat.borrow(weights)
+        flat = self._flat
+        flat.borrow(weights)
         loss = self._batch_loss(client, number, seed)
-        sent = len(weights) > self.dimension
-        return loss.item(), self._flat.gradient(loss, with_buffers=sent)
+        return loss.item(), flat.gradient(loss, with_buffers=len(weights) > flat.size)
 
     def loss_and_difference(
         self,
@@ -465,7 +466,9 @@ class Problem:
     def _loss(self, x: Any, y: Any) -> Tensor:
         if self.device.type != "cpu":
             x, y = to_device(x, self.device), to_device(y, self.device)
-        with self._flat.autocast() if self.precision == "bfloat16" else _AS_IT_IS:
+        if self.precision == "float32":
+            return self.loss(self._flat.outputs(x), y)
+        with self._flat.autocast():
             return self.loss(self._flat.outputs(x), y)
 
     def evaluate(self, weights: FlatVector) -> tuple[float, float]:
@@ -629,9 +632,6 @@ class Problem:
                     f"the model and the loss cannot take samples of the test set, x "
                     f"{shape_of(x)} and y {shape_of(y)}: {error}"
                 ) from error
-
-
-_AS_IT_IS: AbstractContextManager[None] = nullcontext()
 
 
 def chunks(samples: Samples, client: int = 0) -> Iterator[tuple[Any, Any, int]]:
