@@ -36,7 +36,7 @@ LONG_VECTOR = 2**15
 def is_long(first: Vector, second: Vector) -> bool:
     """Whether these are NumPy's vectors for compiled code: long, contiguous, of one precision."""
     return (
-        _is_numpy(first)
+        isinstance(first, np.ndarray)  # Asked for every task.
         and first.size >= LONG_VECTOR
         and _is_numpy(second)
         and first.shape == second.shape

@@ -254,6 +254,7 @@ class Replay:
         rows, live, state = position.rows, position.live, position.state
         apply, cuts, marks, counts = self.rule.apply, self._cut, self._marks, self._client_weights
         sends_buffers, dimension = self.problem.sends_buffers, self.problem.dimension
+        privacy, sends_weights = self._privacy, self._plain and not self._own_sent
         held = 0 if position.buffers is None else len(position.buffers)
         steps = self._steps[self.schedule.client[start:end]].tolist()
         between = frozenset() if self._refined is None else self._refined.rounds
@@ -278,8 +279,8 @@ class Replay:
             elif not math.isfinite(loss):
                 position.diverged_at = done
                 return
-            elif self._privacy is not None:
-                update = self._privacy.apply(update, self._noise(done))
+            elif privacy is not None:
+                update = privacy.apply(update, self._noise(done))
             if counts is not None:
                 update = update * counts[client]
             # By place: this is made for every gradient, and names would cost more than the server.
@@ -309,7 +310,8 @@ class Replay:
                         self._merge_buffers(position, *buffers, client)
             position.state = state
             if needed[i]:
-                live[done] = Version(self._sent(position), state.version)
+                weights = state.weights if sends_weights else self._sent(position)
+                live[done] = Version(weights, state.version)
             if releases[i]:
                 del live[sent_at[i]]
             if done in marks:
