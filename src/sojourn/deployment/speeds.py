@@ -178,6 +178,11 @@ class Deadlines:
     squares: float = PRIOR_TASKS
     slowest_first: float = 0.0
 
+    @property
+    def least(self) -> float:
+        """No deadline is shorter than this, in seconds."""
+        return min(self.shortest, self.longest)
+
     def observe_first(self, seconds: float) -> None:
         """Take in how long the first task of a client took."""
         self.slowest_first = max(self.slowest_first, seconds)
