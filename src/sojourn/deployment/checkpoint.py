@@ -26,7 +26,7 @@ from sojourn.dispatch import policy_to_table
 from sojourn.errors import InvalidFile
 from sojourn.rules import ServerState, rule_to_table
 
-FORMAT = 6
+FORMAT = 7
 _ARRAY, _DIGEST = "array-", "digest"
 _TASK_FIELDS = tuple(Task.__dataclass_fields__)
 _CLIENT_COUNTS = ("ordinal", "used", "refused", "answers", "gradients")

@@ -158,20 +158,17 @@ class Agreement:
         }
 
     def restore(self, arrays: Arrays) -> None:
-        """Take up what `record` gave; earlier versions recorded less, and are begun anew from."""
-        if "middles" not in arrays:
-            return
-        if "key" in arrays:
-            self.key = np.asarray(arrays["key"], dtype=np.uint8).tobytes()
-            self._signs = _signs(self.key, self._size)
+        """Take up what `record` gave."""
+        self.key = np.asarray(arrays["key"], dtype=np.uint8).tobytes()
+        self._signs = _signs(self.key, self._size)
         self._sketches, self._rounds = np.array(arrays["sketches"]), np.array(arrays["rounds"])
         self._seen = np.array(arrays["seen"], dtype=np.int64)
         self._count_heard()
         self._agreed, self._evidence = np.array(arrays["agreed"]), np.array(arrays["evidence"])
         self._age = int(np.asarray(arrays["age"]))
-        self._apart = np.array(arrays.get("apart", self._apart), dtype=np.bool_)
-        self._looked = int(np.asarray(arrays.get("looked", self._looked)))
-        self._usual = np.array(arrays.get("usual", np.full(3, np.nan)), dtype=np.float64)
+        self._apart = np.array(arrays["apart"], dtype=np.bool_)
+        self._looked = int(np.asarray(arrays["looked"]))
+        self._usual = np.array(arrays["usual"], dtype=np.float64)
         self._medians.restore(
             np.array(arrays["middle-rounds"]).tolist(),
             list(np.array(arrays["middles"])),

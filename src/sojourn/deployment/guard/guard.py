@@ -13,6 +13,7 @@ from sojourn.deployment.guard.agreement import Agreement
 from sojourn.deployment.guard.norm import LARGEST_RATIO, Norm, NormState
 from sojourn.deployment.guard.pacing import LARGEST_SPEED, Pace
 from sojourn.deployment.guard.screens import (
+    MAJORITY,
     Arrays,
     Gradient,
     Median,
@@ -30,8 +31,6 @@ NAMES_FILE = "quarantine.txt"
 MOST_BYTES = 1_000_000
 EVIDENCE = 1.0
 """Updates, at a time when all clients agree, before a client's agreement is held against it."""
-MAJORITY = 5
-"""Clients of which most can be said to agree."""
 POINTS_AWAY = -0.5
 STANDS_OUT = 0.6
 """How far below the others' agreement that of a client is held against it on any evidence. Honest clients
@@ -108,6 +107,7 @@ class GuardState:
         key: bytes = b"",
     ) -> None:
         self.guard, self.clients = guard, clients
+        self._compares = guard.trusts_majority and clients >= MAJORITY
         self.pace = Pace(clients, largest_speed=guard.largest_speed, planned=planned)
         self.agreement = Agreement(size=size, clients=clients, key=key)
         self.screens = [screen.begin(size, clients, reference) for screen in guard.screens]
@@ -146,7 +146,8 @@ class GuardState:
                 return Verdict("refuse", reason=reason, blame=False, idle=True)
             if verdict.outcome != "apply" or verdict.update is None:
                 return verdict
-            given, scale = replace(given, update=verdict.update), scale * verdict.scale
+            if verdict.update is not given.update:
+                given, scale = replace(given, update=verdict.update), scale * verdict.scale
         return Verdict("apply", given.update, scale)
 
     def forget(self, client: int) -> None:
@@ -161,14 +162,11 @@ class GuardState:
 
     def points_away(self, client: int) -> str | None:
         """Why its updates are not wanted, whatever they are like otherwise; ``None`` if they are."""
-        if not (self.guard.trusts_majority and self.clients >= MAJORITY):
+        if not self._compares:
             return None
         agreement, evidence = self.agreement.of(client)
-        return self.guard.points_away(
-            agreement=agreement,
-            evidence=evidence,
-            stands_out=self.agreement.stands_out(client),
-        )
+        stands_out = self.agreement.stands_out(client) if agreement < 0.0 else 0.0
+        return self.guard.points_away(agreement=agreement, evidence=evidence, stands_out=stands_out)
 
     @property
     def typical_norms(self) -> FloatArray:

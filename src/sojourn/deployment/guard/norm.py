@@ -28,6 +28,7 @@ import numpy as np
 
 from sojourn._support.checks import check_number
 from sojourn.deployment.guard.screens import (
+    MAJORITY,
     Arrays,
     Gradient,
     Screen,
@@ -44,7 +45,6 @@ LARGEST_RATIO = 1.5
 """With a fifth of the clients hostile the honest are more than twice as strong: 4/5 against 3/10."""
 ABSURD = 1e3
 RECENT = 5
-FEW_CLIENTS = 5
 BURST = 5.0
 """Weight that every client may spend before it has earned any."""
 NEGLIGIBLE = 0.04
@@ -90,7 +90,7 @@ class NormState(ScreenState):
         self.recent: FloatArray = np.full((clients, RECENT), np.nan)
         self.typical: FloatArray = np.full(clients, np.nan)
         self._fleet = clients
-        self._holds = clients >= FEW_CLIENTS
+        self._holds = clients >= MAJORITY
         self.spent: FloatArray = np.zeros(clients)
         self.idle = np.zeros(clients, dtype=np.int64)
         self._turn = 0
@@ -112,8 +112,8 @@ class NormState(ScreenState):
             return Verdict("refuse", reason=reason)
         if self._heard < self._enough and self._holds:
             return Verdict("hold", reason=f"only {self._heard} clients were heard so far")
-        if math.isinf(bound):
-            bound = self.bound() if self._holds else bound
+        if math.isinf(bound) and self._holds:
+            bound = self.bound()
         scale = min(1.0, bound / norm) if norm > 0.0 else 1.0
         if self._holds and (usual := self.typical[given.client]) > bound:
             scale *= bound / float(usual)
@@ -156,8 +156,7 @@ class NormState(ScreenState):
     @property
     def _enough(self) -> int:
         """How many clients must have been heard before there is a bound."""
-        few = self.typical.size < FEW_CLIENTS
-        return min(3, self.typical.size + 1) if few else tolerated(self._fleet) + 1
+        return tolerated(self._fleet) + 1 if self._holds else min(3, self.typical.size + 1)
 
     def bound(self) -> float:
         """The norm that updates are clipped to now; infinite while too few were heard."""
@@ -181,7 +180,7 @@ class NormState(ScreenState):
     def restore(self, arrays: Arrays) -> None:
         self.recent = np.array(arrays["recent"], dtype=np.float64)
         self.spent = np.array(arrays["spent"], dtype=np.float64)
-        self.idle = np.array(arrays.get("idle", np.zeros(len(self.spent))), dtype=np.int64)
+        self.idle = np.array(arrays["idle"], dtype=np.int64)
         self.typical = np.array([_median(row) for row in self.recent])
         self._heard = int(np.count_nonzero(~np.isnan(self.typical)))
         self._age = self.typical.size + 1

@@ -40,6 +40,8 @@ MEDIAN_PATIENCE = 4
 """Updates for every place of the median's buffer, on average, that empty places are waited for."""
 MAY_BE_EMPTY = 5
 """One place in so many."""
+MAJORITY = 5
+"""Clients below which a majority means little."""
 
 
 def tolerated(clients: int) -> int:
