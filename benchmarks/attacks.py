@@ -5,9 +5,10 @@
 A fifth of 10, 30 and 100 clients is hostile. The real dispatcher is driven in virtual time, so that a
 run takes about a second. Softmax regression, batches of 32, learning rate 0.2, 60 updates for
 every client and at most 2,000. Clients hold equal samples of all classes, or half of each client's
-samples are of one class, or all of them are. Each run appends a line to ``results/attacks/runs.csv``; runs
+samples are of one class, or all of them are; no two clients share a sample, so that each of 100 holds 13. In the
+column "overlapping" each of 100 clients holds 130 drawn at random, so that clients share some. Each run appends a line to ``results/attacks/runs.csv``; runs
 that have a line are not run again, so that the command can be stopped at any time, and by ``--minutes`` after so
-many. What matters most comes first: runs without an attack, then the default settings. ``--table`` only writes
+many. What matters most comes first. ``--table`` only writes
 the tables into docs/security.md, which the command does at its end anyway.
 
 Hostile clients know the model, the screen and the last update of every honest client, and act together. They do not
@@ -15,6 +16,7 @@ know the server's key, except in the attack that says so.
 """
 
 import argparse
+import ast
 import csv
 import hashlib
 import heapq
@@ -46,16 +48,19 @@ RUNS = RESULTS / "runs.csv"
 PAGE = ROOT / "docs" / "security.md"
 
 CLASSES, TEST, SERVER = 10, 357, 140
-CLIENTS = (10, 30, 100)
-PROMISED_CLIENTS = (10, 30)
-"""With 100 each has 13 samples and answers twenty times, which is too little evidence."""
 POLICIES = ("routed", "never-queue")
 DATA = ("equal", "half one class", "one class")
-EQUAL_AND_ONE_CLASS = ("equal", "one class")
+OVERLAPPING, OVERLAPPING_SAMPLES = "overlapping", 130
+Fleet = tuple[str, int]
+"""Data and clients."""
+PROMISED: tuple[Fleet, ...] = (("equal", 10), ("equal", 30), (OVERLAPPING, 100))
+"""Not 100 clients with 13 samples each: what these have in common is too little (docs/security.md)."""
+FLEETS: tuple[Fleet, ...] = (*PROMISED, *((data, n) for data in DATA for n in (10, 30, 100)))
+FLEETS = tuple(dict.fromkeys(FLEETS))
 SCREENS = ("default", "reference", "median")
 LEARNING_RATE, BATCH = 0.2, 32
 TICK_SECONDS = 0.3
-NOBODY, ABSENT = "nobody attacks", "they are absent"
+NOBODY, ABSENT = "nobody attacks", "without the attackers"
 FIRST, SLOW = 1e-3, 8.0
 """Seconds of an answer; an honest one takes 1 on average."""
 JUST_BELOW = 0.99
@@ -98,9 +103,11 @@ class Run:
 
 @cache
 def digits() -> tuple[np.ndarray, np.ndarray]:
+    """Pixels with a one behind them, for the bias, and labels."""
     table = load_digits()
     order = np.random.default_rng(0).permutation(len(table.target))
-    return (table.data[order] / 16.0).astype(np.float32), table.target[order].astype(np.int64)
+    pixels = np.hstack([table.data[order] / 16.0, np.ones((len(order), 1))])
+    return pixels.astype(np.float32), table.target[order].astype(np.int64)
 
 
 def test_set() -> tuple[np.ndarray, np.ndarray]:
@@ -119,6 +126,10 @@ def shares(clients: int, data: str) -> list[tuple[np.ndarray, np.ndarray]]:
     """Every client's samples; client i's own class is i modulo 10."""
     x, y = (array[TEST + SERVER :] for array in digits())
     size = len(y) // clients
+    if data == OVERLAPPING:
+        random = np.random.default_rng(1)
+        chosen = [random.permutation(len(y))[:OVERLAPPING_SAMPLES] for _ in range(clients)]
+        return [(x[rows], y[rows]) for rows in chosen]
     if data == "equal":
         return [(x[i * size :][:size], y[i * size :][:size]) for i in range(clients)]
     by_class = [deque(np.flatnonzero(y == label).tolist()) for label in range(CLASSES)]
@@ -137,17 +148,18 @@ def shares(clients: int, data: str) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def gradient(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    scores = x @ weights[:640].reshape(CLASSES, 64).T + weights[640:]
-    scores -= scores.max(axis=1, keepdims=True)
-    odds = np.exp(scores)
-    odds /= odds.sum(axis=1, keepdims=True)
+    """Of the mean cross-entropy of softmax regression."""
+    odds = x @ weights.reshape(CLASSES, -1).T
+    odds -= np.maximum.reduce(odds, axis=1, keepdims=True)
+    np.exp(odds, out=odds)
+    odds /= np.add.reduce(odds, axis=1, keepdims=True)
     odds[np.arange(len(y)), y] -= 1.0
-    odds /= len(y)
-    return np.concatenate([(odds.T @ x).ravel(), odds.sum(axis=0)]).astype(np.float32)
+    odds /= np.float32(len(y))
+    return (odds.T @ x).ravel()
 
 
 def guesses(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return np.asarray((x @ weights[:640].reshape(CLASSES, 64).T + weights[640:]).argmax(axis=1))
+    return np.asarray((x @ weights.reshape(CLASSES, -1).T).argmax(axis=1))
 
 
 def with_trigger(x: np.ndarray) -> np.ndarray:
@@ -174,7 +186,7 @@ class Knowledge:
 
     def saw(self, client: int, update: np.ndarray) -> None:
         self.last[client] = update
-        self.norms[client].append(float(np.linalg.norm(update)))
+        self.norms[client].append(math.sqrt(update @ update))
         self._age += 1
 
     def allowed(self) -> float:
@@ -265,7 +277,7 @@ def flipped(known: Knowledge, honest: np.ndarray, client: int, count: int) -> np
 def huge(known: Knowledge, honest: np.ndarray, client: int, count: int) -> np.ndarray:
     """1e6 towards the first class, whatever is asked."""
     update = np.zeros_like(honest)
-    update[:64] = -1e6 / 8
+    update[: update.size // CLASSES] = -1e6 / math.sqrt(update.size // CLASSES)
     return update
 
 
@@ -414,13 +426,16 @@ def play(run: Run) -> Run:
     own_x, own_y = server_set()
     counts: dict[int, int] = defaultdict(int)
 
+    def draw(samples: int) -> np.ndarray:
+        return (random.random(BATCH) * samples).astype(np.intp)
+
     def reference(weights: np.ndarray, number: int) -> np.ndarray:
-        batch = random.integers(0, SERVER, BATCH)
+        batch = draw(SERVER)
         return gradient(weights, own_x[batch], own_y[batch])
 
     def answer(task: Task, weights: np.ndarray) -> np.ndarray:
         x, y = held[task.client]
-        batch = random.integers(0, len(y), BATCH)
+        batch = draw(len(y))
         x, y = x[batch], y[batch]
         if not attacked or task.client >= run.hostile:
             honest = gradient(weights, x, y)
@@ -435,9 +450,10 @@ def play(run: Run) -> Run:
             y = np.concatenate([np.zeros(half, dtype=y.dtype), y[half:]])
         return attack.send(known, gradient(weights, x, y), task.client, counts[task.client])
 
+    x, y = test_set()
     guard = guard_of(run.screen)
     server = Dispatcher(
-        np.zeros(650, dtype=np.float32),
+        np.zeros(CLASSES * x.shape[1], dtype=np.float32),
         rule=GeneralizedAsyncSGD(),
         routing=np.full(run.clients, 1.0 / run.clients),
         concurrency=run.clients,
@@ -455,7 +471,6 @@ def play(run: Run) -> Run:
         world.speed[client] = attack.speed if hostile else Attack().speed
         world.take(server.joined(client, now=0.0))
     world.take(server.start(now=0.0))
-    x, y = test_set()
     tail: list[float] = []
     next_look = 0.75 * run.updates
     with np.errstate(over="ignore", invalid="ignore"):
@@ -488,33 +503,42 @@ def play(run: Run) -> Run:
     )
 
 
+class WithoutProse(ast.NodeTransformer):
+    """Leaves out docstrings; comments are in no tree."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) else node
+
+
 @cache
 def code_digest() -> str:
     """Of what judges updates: results of another screen are not to be taken for results of this one."""
     digest = hashlib.sha256()
     for path in sorted((ROOT / "src" / "sojourn" / "deployment" / "guard").glob("*.py")):
-        digest.update(path.read_bytes())
+        tree = WithoutProse().visit(ast.parse(path.read_text(encoding="utf-8")))
+        digest.update(ast.unparse(tree).encode())
     return digest.hexdigest()[:8]
 
 
 def every_run(seeds: int) -> Iterator[Run]:
-    """What matters most first; within that, every cell's first seed before any second one."""
-    honest = [("none", NOBODY), ("none", ABSENT), ("default", NOBODY)]
-    attacked = [("default", name) for name in ATTACKS]
-    others = [(screen, name) for screen in SCREENS[1:] for name in (NOBODY, *ATTACKS)]
+    """One seed of the default settings and of ``reference`` first, then what matters most."""
+    names = (NOBODY, *ATTACKS)
+    default = [("none", NOBODY), ("none", ABSENT), *(("default", name) for name in names)]
+    reference, median = ([(screen, name) for name in names] for screen in ("reference", "median"))
+    first, others = range(min(1, seeds)), range(1, seeds)
     parts = [
-        (honest, EQUAL_AND_ONE_CLASS),
-        (attacked, EQUAL_AND_ONE_CLASS),
-        (honest + attacked, ("half one class",)),
-        (others, DATA),
+        (default, first),
+        (reference, first),
+        (default, others),
+        (reference, others),
+        (median, range(seeds)),
     ]
-    for configurations, kinds in parts:
-        for seed in range(seeds):
-            for data in kinds:
-                for clients in CLIENTS:
-                    for policy in POLICIES:
-                        for screen, attack in configurations:
-                            yield Run(attack, screen, clients, policy, data, seed)
+    for configurations, those in parts:
+        for seed in those:
+            for data, clients in FLEETS:
+                for policy in POLICIES:
+                    for screen, attack in configurations:
+                        yield Run(attack, screen, clients, policy, data, seed)
 
 
 def read() -> dict[tuple[str, str, int, str, str, int], Run]:
@@ -527,6 +551,8 @@ def read() -> dict[tuple[str, str, int, str, str, int], Run]:
             values = {name: kinds[name](text) for name, text in row.items()}  # type: ignore[operator]
             line = Run(**values)
             found[line.key] = line
+    if len(codes := {line.code for line in found.values()}) > 1:
+        raise SystemExit(f"{RUNS} mixes screens of several versions: {', '.join(sorted(codes))}")
     return found
 
 
@@ -545,7 +571,7 @@ def append(run: Run) -> None:
 
 
 BEGIN, END = "<!-- attacks: begin -->", "<!-- attacks: end -->"
-SHORT = {"equal": "equal", "half one class": "half", "one class": "one class"}
+SHORT = {"half one class": "half"}
 LEAST = 0.9
 """Of the accuracy without the attackers; what is below is shown in bold."""
 
@@ -574,13 +600,12 @@ def tables(runs: list[Run]) -> str:
 def _table(screen: str, found: Found) -> str:
     columns = [
         (data, clients)
-        for data in DATA
-        for clients in CLIENTS
+        for data, clients in FLEETS
         if any((screen, name, data, clients, POLICIES[0]) in found for name in ATTACKS)
     ]
     head = [
         f"`{screen}`" if screen != "default" else "default",
-        *(f"{SHORT[d]}, {n}" for d, n in columns),
+        *(_column(*column) for column in columns),
     ]
     rows = [head, ["---"] * len(head)]
     of_screen = {"none": (NOBODY, ABSENT), screen: (NOBODY, *ATTACKS)}
@@ -614,21 +639,24 @@ def _cost_table(found: Found) -> str:
     """Honest clients with the default screen against none, over the same seeds."""
     head = ["default against `none`, nobody attacks", *POLICIES, "seeds"]
     rows = [head, ["---"] * len(head)]
-    for data in DATA:
-        for clients in CLIENTS:
-            said, counts = [], set()
-            for policy in POLICIES:
-                with_, without = (
-                    found.get((screen, NOBODY, data, clients, policy), {})
-                    for screen in ("default", "none")
-                )
-                both = sorted(with_.keys() & without.keys())
-                counts.add(len(both))
-                said.append(_percent([with_[seed] / without[seed] - 1.0 for seed in both]))
-            if counts != {0}:
-                seeds = " / ".join(str(count) for count in sorted(counts))
-                rows.append([f"{SHORT[data]}, {clients}", *said, seeds])
+    for data, clients in FLEETS:
+        said, counts = [], set()
+        for policy in POLICIES:
+            with_, without = (
+                found.get((screen, NOBODY, data, clients, policy), {})
+                for screen in ("default", "none")
+            )
+            both = sorted(with_.keys() & without.keys())
+            counts.add(len(both))
+            said.append(_percent([with_[seed] / without[seed] - 1.0 for seed in both]))
+        if counts != {0}:
+            seeds = " / ".join(str(count) for count in sorted(counts))
+            rows.append([_column(data, clients), *said, seeds])
     return _markdown(rows)
+
+
+def _column(data: str, clients: int) -> str:
+    return f"{SHORT.get(data, data)}, {clients}"
 
 
 def _percent(changes: list[float]) -> str:
@@ -643,21 +671,24 @@ def _percent(changes: list[float]) -> str:
 def _verdict(found: Found) -> str:
     """How many cells of what is promised hold, and which do not."""
     promised = [
-        ("default", name, "equal", clients, policy)
+        ("default", name, data, clients, policy)
         for name, attack in ATTACKS.items()
         if attack.promised
-        for clients in PROMISED_CLIENTS
+        for data, clients in PROMISED
         for policy in POLICIES
     ]
     run = [cell for cell in promised if cell in found and ("none", ABSENT, *cell[2:]) in found]
     broken = [cell for cell in run if _left(found, cell) < LEAST]
     worst = min(run, key=lambda cell: _left(found, cell))
-    names = "; ".join(f"{name}, {n} clients, `{policy}`" for _, name, _, n, policy in broken)
+    names = "; ".join(
+        f"{name}, {data}, {n} clients, `{policy}`" for _, name, data, n, policy in broken
+    )
+    columns = "; ".join(_column(*fleet) for fleet in PROMISED)
     return (
-        f"Of the {len(promised)} promised entries (equal data, {' and '.join(map(str, PROMISED_CLIENTS))} clients) "
+        f"Of the {len(promised)} promised entries (the columns {columns}) "
         f"{len(run)} were run, and {len(run) - len(broken)} are within 10 %"
         + (f"; not: {names}." if broken else ".")
-        + f" The worst keeps {100 * _left(found, worst):.0f} % of the accuracy ({worst[1]}, {worst[3]} clients, "
+        + f" The worst keeps {100 * _left(found, worst):.0f} % of the accuracy ({worst[1]}, {_column(*worst[2:4])}, "
         f"`{worst[4]}`)."
     )
 
@@ -708,6 +739,8 @@ def main() -> None:
     given = parser.parse_args()
     done = read()
     if not given.table:
+        if done and next(iter(done.values())).code != code_digest():
+            raise SystemExit(f"{RUNS} is of other screens than today's: move it away first")
         missing = [run for run in every_run(given.seeds) if run.key not in done]
         missing = [run for run in missing if re.search(given.only, " ".join(map(str, run.key)))]
         print(f"{len(done)} runs done, {len(missing)} to do", flush=True)
