@@ -669,7 +669,7 @@ def _percent(changes: list[float]) -> str:
 
 
 def _verdict(found: Found) -> str:
-    """How many cells of what is promised hold, and which do not."""
+    """How many entries of what is promised hold, and of all entries of each screen."""
     promised = [
         ("default", name, data, clients, policy)
         for name, attack in ATTACKS.items()
@@ -677,19 +677,27 @@ def _verdict(found: Found) -> str:
         for data, clients in PROMISED
         for policy in POLICIES
     ]
-    run = [cell for cell in promised if cell in found and ("none", ABSENT, *cell[2:]) in found]
-    broken = [cell for cell in run if _left(found, cell) < LEAST]
-    worst = min(run, key=lambda cell: _left(found, cell))
-    names = "; ".join(
-        f"{name}, {data}, {n} clients, `{policy}`" for _, name, data, n, policy in broken
-    )
     columns = "; ".join(_column(*fleet) for fleet in PROMISED)
+    said = [
+        _held(f"Of the {len(promised)} promised entries (the columns {columns})", promised, found)
+    ]
+    for screen in SCREENS:
+        entries = [cell for cell in found if cell[0] == screen and cell[1] in ATTACKS]
+        if entries:
+            said.append(
+                _held(f"Of all {len(entries)} entries of `{screen}` under attack", entries, found)
+            )
+    return "\n".join(f"- {sentence}" for sentence in said)
+
+
+def _held(these: str, entries: list[Cell], found: Found) -> str:
+    run = [cell for cell in entries if cell in found and ("none", ABSENT, *cell[2:]) in found]
+    held = sum(_left(found, cell) >= LEAST for cell in run)
+    worst = min(run, key=lambda cell: _left(found, cell))
+    _, name, data, clients, policy = worst
     return (
-        f"Of the {len(promised)} promised entries (the columns {columns}) "
-        f"{len(run)} were run, and {len(run) - len(broken)} are within 10 %"
-        + (f"; not: {names}." if broken else ".")
-        + f" The worst keeps {100 * _left(found, worst):.0f} % of the accuracy ({worst[1]}, {_column(*worst[2:4])}, "
-        f"`{worst[4]}`)."
+        f"{these} {len(run)} were run, and {held} are within 10 %. The worst leaves {100 * _left(found, worst):.0f} % "
+        f"of the accuracy ({name}; {_column(data, clients)}; `{policy}`)."
     )
 
 
