@@ -4,6 +4,7 @@ The file holds the name of an attack, so that nodes which stay alive attack each
 """
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,8 @@ def _reply(message: Message, array: Array) -> Message:
 
 def _flipped(message: Message, context: Context) -> Message:
     reply = honest(message, context)
-    update: Any = reply.content["update"]["update"].numpy()
-    return _reply(message, Array(-29 * update))
+    inline: Any = reply.content["task"]["update"]  # a small update travels with what is said of it
+    return _reply(message, Array(-29 * np.load(BytesIO(inline))))
 
 
 @app.query()
