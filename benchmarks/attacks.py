@@ -94,6 +94,12 @@ class Run:
         return self.clients // 5
 
     @property
+    def mistaken(self) -> int:
+        """Honest clients in quarantine; where nobody attacks all are honest."""
+        hostile = self.quarantined_hostile if self.attack == NOBODY else 0
+        return self.quarantined_honest + hostile
+
+    @property
     def updates(self) -> int:
         return min(60 * self.clients, 2000)
 
@@ -593,7 +599,7 @@ def tables(runs: list[Run]) -> str:
     ]
     shown = [screen for screen in SCREENS if any(run.screen == screen for run in runs)]
     parts += [_table(screen, found) for screen in shown]
-    parts += [_cost_table(found), _verdict(found)]
+    parts += [_cost_table(found), f"{_verdict(found)}\n{_mistakes(runs)}"]
     return "\n\n".join(parts)
 
 
@@ -688,6 +694,21 @@ def _verdict(found: Found) -> str:
                 _held(f"Of all {len(entries)} entries of `{screen}` under attack", entries, found)
             )
     return "\n".join(f"- {sentence}" for sentence in said)
+
+
+def _mistakes(runs: list[Run]) -> str:
+    """In how many runs honest clients went into quarantine."""
+    every = [run for run in runs if run.screen == "default"]
+    groups = {
+        "all runs with the default settings": every,
+        "those of the promised columns": [r for r in every if (r.data, r.clients) in PROMISED],
+        "those in which nobody attacks": [r for r in every if r.attack == NOBODY],
+    }
+    said = [
+        f"{sum(run.mistaken > 0 for run in those)} of {len(those):,} ({name})"
+        for name, those in groups.items()
+    ]
+    return f"- Runs in which honest clients went into quarantine: {'; '.join(said)}."
 
 
 def _held(these: str, entries: list[Cell], found: Found) -> str:
