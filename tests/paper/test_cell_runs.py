@@ -58,6 +58,31 @@ def test_a_cell_against_rounds_is_run_once(runner: CellRunner) -> None:
     assert [h.test_loss.tolist() for h in again] == [h.test_loss.tolist() for h in found]
 
 
+def test_a_stack_that_a_kill_left_half_saved_is_made_again_as_a_whole(
+    runner: CellRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone or with others a run is rounded differently, so that its bits would depend on the kill."""
+    cell = TrainingCell("digits", "dirichlet(0.5)", "rounds")
+    wanted, before = {(cell, name): 2 for name in STRATEGIES}, {(cell, "uniform"): 1}
+    make_runs(runner, before, made={})
+    made: list[int] = []
+    real = pool.LocalEngine.run_stacks
+
+    def noted(self: pool.LocalEngine, work: list, advance: object) -> object:
+        made.extend(len(stack) for stack in work)
+        return real(self, work, advance)
+
+    monkeypatch.setattr(pool.LocalEngine, "run_stacks", noted)
+    make_runs(runner, wanted, made=before)
+    whole = {path: path.read_bytes() for path in runner.folder.rglob("cells/*.jsonl")}
+    for path in sorted(whole)[2:4]:
+        path.unlink()
+    make_runs(runner, wanted, made=before)
+    assert {path: path.read_bytes() for path in whole} == whole
+    make_runs(runner, wanted, made=before)
+    assert made == [5, 5], "what was wanted before is not made again, nor what is all there"
+
+
 def test_seeds_are_added_to_those_that_are_there(runner: CellRunner) -> None:
     cell = TrainingCell("digits", "homogeneous", "rounds")
     first = ran(runner, cell, "uniform")

@@ -27,17 +27,21 @@ def make_runs(
     runner: CellRunner,
     wanted: Wanted,
     *,
+    made: Wanted | None = None,
     say: Callable[[str], None] = lambda line: None,
     progress: Progress | None = None,
 ) -> None:
     """Make what is wanted and is not there yet, all through one pool of processes.
 
     What an earlier call finished is kept; what it had begun goes on, or begins anew where runs are
-    made abreast, which takes seconds. ``say`` is told when a cell has its last run, ``progress`` of
-    gradients.
+    made abreast, which takes seconds. ``made`` is what was wanted before, if that is known: the others
+    are then put into the same stacks whether they are saved or not, and a stack that a kill left half saved is made
+    again as a whole. Floating-point results depend on the composition of a stack. ``say`` is told when a
+    cell has its last run, ``progress`` of gradients.
     """
     begun = time.monotonic()
-    bundles = _bundled(runner, _prepared(runner, wanted))
+    bundles = _bundled(runner, _prepared(runner, wanted, made))
+    bundles = [bundle for bundle in bundles if any(_is_missing(work) for _, work in bundle)]
     left = Counter(cell for bundle in bundles for cell, _ in bundle)
     cost = [sum(expected_gradients(*work[:2]) for _, work in bundle) for bundle in bundles]
     shown = progress or Silent()
@@ -78,7 +82,12 @@ def summarize_runs(runner: CellRunner, made: Wanted) -> None:
 Prepared = list[tuple[TrainingCell, Work]]
 
 
-def _prepared(runner: CellRunner, wanted: Wanted) -> Prepared:
+def _is_missing(work: Work) -> bool:
+    experiment, job, folder = work
+    return folder is None or saved(experiment, job, folder) is None
+
+
+def _prepared(runner: CellRunner, wanted: Wanted, before: Wanted | None) -> Prepared:
     """Measure constants, optimise routings and make folders, where it has not been done before.
 
     Cells that differ only in the law of service times share their constants: one process does them,
@@ -90,22 +99,25 @@ def _prepared(runner: CellRunner, wanted: Wanted) -> Prepared:
         groups.setdefault(exponential(cell), []).append((cell, strategy, pairs))
     parallel = Parallel(n_jobs=runner.jobs, backend="loky", batch_size=1)
     with processes_may_be_replaced():
-        made = parallel(delayed(_prepare)(runner, group) for group in groups.values())
+        made = parallel(delayed(_prepare)(runner, group, before) for group in groups.values())
     return [entry for entries in made for entry in entries]
 
 
-def _prepare(runner: CellRunner, runs: Sequence[tuple[TrainingCell, str, int]]) -> Prepared:
-    """What is not done yet of some strategies of a cell."""
+def _prepare(
+    runner: CellRunner, runs: Sequence[tuple[TrainingCell, str, int]], before: Wanted | None
+) -> Prepared:
+    """What was not wanted before of some strategies of a cell, or if that is not known what is missing."""
     engine = LocalEngine(runner.jobs)
     entries: Prepared = []
     for cell, strategy, pairs in runs:
         folder, experiment, singles = runner.runs(cell, strategy, pairs)
         experiment = prepare_folder(experiment, folder, engine, resume=True)
-        entries += [
-            (cell, (experiment, one, folder))
-            for one in singles
-            if saved(experiment, one, folder) is None
-        ]
+        work = [(experiment, one, folder) for one in singles]
+        if before is None:
+            work = [entry for entry in work if _is_missing(entry)]
+        else:
+            work = [entry for entry in work if entry[1].seed >= before.get((cell, strategy), 0)]
+        entries += [(cell, entry) for entry in work]
     return entries
 
 

@@ -72,7 +72,7 @@ class Trials:
         if self.made:  # by an earlier call: made again if they have gone missing since
             make_runs(self.runner, self.made, say=say, progress=progress)
         while wanted := self._wave(claims):
-            make_runs(self.runner, wanted, say=say, progress=progress)
+            make_runs(self.runner, wanted, made=self.made, say=say, progress=progress)
             self.made |= wanted
             keep()
         summarize_runs(self.runner, self.made)
