@@ -434,9 +434,3 @@ def test_agreement_survives_a_checkpoint() -> None:
     for agreement in (first, second):
         agreement.observe(0, np.ones(300))
     np.testing.assert_array_equal(first.values(), second.values())
-    earlier = {name: first.record()[name] for name in ("sketches", "seen")}
-    third = Agreement(size=300, clients=4, key=b"1")
-    third.restore(earlier)
-    assert np.isnan(third.values()).all(), (
-        "earlier versions kept no more, and nobody is judged by it"
-    )
