@@ -30,17 +30,23 @@ def _check_limit() -> None:
     Not all of them check what they allocate: below this limit a process may end by a signal, without
     an exception that could be turned into a sentence.
     """
-    try:
-        import resource
-    except ImportError:  # not on Windows, which has no such limit
-        return
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if 0 <= limit < LEAST_ADDRESS_SPACE:
+    limit = _address_space()
+    if limit is not None and limit < LEAST_ADDRESS_SPACE:
         sys.stderr.write(
             f"error: memory is limited to {limit // 2**20} MB of addresses, and the numerical libraries "
             f"need {LEAST_ADDRESS_SPACE // 2**20} MB: raise the limit (ulimit -v)\n"
         )
         sys.exit(2)
+
+
+def _address_space() -> int | None:
+    """The bytes of addresses to which this process is limited, if it is."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which has no such limit
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
@@ -56,6 +62,9 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
         if isinstance(error, MemoryError) or any(word in text for word in words):
             return True
         if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return True
+        # What CPython raises for an extension that ran out of memory and did not report it.
+        if isinstance(error, SystemError) and "exception" in text and _address_space() is not None:
             return True
         error = error.__cause__ or error.__context__
     return False

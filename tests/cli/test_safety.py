@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import sojourn as sj
+from sojourn.__main__ import main as sojourn_main
 from sojourn._support.files import alone_in
 from sojourn.live.watcher import Watcher
 from tests.commands import ROOT
@@ -421,3 +422,20 @@ def test_metrics_of_others_do_not_leave_the_folder_of_figures(run, deployed, tmp
     assert result.code == 0, result.error
     written = [path for path in tmp_path.rglob("*evil*") if path.is_file()]
     assert written and all(path.parent == inner / "page-figures" for path in written)
+
+
+def test_an_extension_that_fails_silently_under_a_limit_is_out_of_memory(monkeypatch, capsys):
+    """CPython says only that something returned NULL; without a limit that is a defect, and shown."""
+
+    def fails() -> None:
+        raise SystemError("<built-in function f> returned NULL without setting an exception")
+
+    monkeypatch.setattr("sojourn.cli.main", fails)
+    monkeypatch.setattr("sojourn.__main__._address_space", lambda: 2**30)
+    with pytest.raises(SystemExit) as ended:
+        sojourn_main()
+    assert ended.value.code == 2
+    assert "too little memory" in capsys.readouterr().err
+    monkeypatch.setattr("sojourn.__main__._address_space", lambda: None)
+    with pytest.raises(SystemError):
+        sojourn_main()
