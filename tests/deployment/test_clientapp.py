@@ -28,7 +28,7 @@ def test_a_client_sends_what_the_replay_computes(rule: Rule) -> None:
     request = Request.of(task, rule, clients=problem.clients, seed=5, learning_rate=0.1)
     loss, update, _ = compute(problem, request, weights, client=1)
     asked = ReplayTask(1, 4, weights, request.local_learning_rate)
-    expected_loss, expected = ClientWork(problem, rule, seed=5).result(asked)
+    ((expected_loss, expected),) = ClientWork(problem, rule, seed=5).results([asked])
     assert loss == expected_loss
     np.testing.assert_array_equal(update, expected)
     assert update.dtype == weights.dtype

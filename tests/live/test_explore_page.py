@@ -192,7 +192,8 @@ def test_every_slider_and_choice_changes_what_is_shown(opened: Page) -> None:
 def test_a_cell_of_the_map_takes_one_there(opened: Page) -> None:
     opened.page.locator("#map .cell").nth(4).click()
     opened.until("location.hash.includes('m=1&') && location.hash.includes('a=0.25')")
-    assert opened.page.locator("#map .you").count() == 1
+    # The map is drawn after the numbers, so it may still show the settings before.
+    opened.until("document.querySelectorAll('#map .you').length === 1")
     assert opened.page.locator("#map .best").count() == 1
 
 

@@ -43,6 +43,7 @@
   let busy = false, waiting = false, later = null;
   async function changed() {
     keepInAddress();
+    clearTimeout(later); /* advice about settings comes after their numbers */
     if (busy) { waiting = true; return; }
     busy = true;
     const asked = JSON.parse(JSON.stringify(state)), begun = performance.now();
@@ -53,8 +54,7 @@
       drawNumbers(latest);
       answered("numbers");
       complain("problem", null);
-      clearTimeout(later);
-      later = setTimeout(advise, 60);
+      if (!waiting) later = setTimeout(advise, 60);
       /* The pictures take longer; they are not drawn for settings that are no longer on the page. */
       if (!waiting) { latest = { ...latest, ...(await ask("view", { ...asked, parts: ["map"], page })) }; drawMap(latest.map); }
       if (!waiting) { latest = { ...latest, ...(await ask("view", { ...asked, parts: ["timeline"], width, page })) }; drawTimeline(latest.timeline); answered("answered"); }
