@@ -6,16 +6,18 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sojourn.cli.deploy import _check_results
 from sojourn.deployment.flower.apps import client_app
 from sojourn.deployment.flower.transport import FlowerTransport
-from sojourn.deployment.local import LocalFlower, follow
+from sojourn.deployment.local import LocalFlower, _computing_as_a_process, follow
 from sojourn.deployment.run import serve
 from sojourn.deployment.settings import read_settings
 from sojourn.errors import InvalidInput, SojournError
@@ -139,3 +141,17 @@ def test_beginning_anew_in_place_of_resuming_is_said(tmp_path: Path) -> None:
     serve(transport, problem, settings, clock=grid.clock)
     assert "no checkpoint yet: the run begins anew" in (tmp_path / "events.log").read_text()
     assert json.loads((tmp_path / "status.json").read_text())["phase"] == "finished"
+
+
+def test_clients_in_one_process_round_as_processes_do() -> None:
+    """PyTorch sums with as many threads as it has, and rounds accordingly; a client's process has one."""
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        with _computing_as_a_process():
+            client = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+            client.start()
+            client.join()
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)

@@ -8,7 +8,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,10 +199,29 @@ def run_in_process(
     threading.Thread(target=keep_showing, daemon=True).start()
     paces = [lambda seconds=seconds: seconds for seconds in pauses]
     try:
-        with InProcessTransport(problem, paces, config=settings.task) as transport:
+        with (
+            _computing_as_a_process(),
+            InProcessTransport(problem, paces, config=settings.task) as transport,
+        ):
             return serve(transport, problem, settings)
     finally:
         over.set()
+
+
+@contextmanager
+def _computing_as_a_process() -> Iterator[None]:
+    """Have PyTorch use one thread, as the processes of `LocalFlower` do: then the weights are the same.
+
+    How a sum is rounded depends on the number of threads. A task that has not imported PyTorch by now
+    need not have it.
+    """
+    if "torch" not in sys.modules:
+        yield
+        return
+    from sojourn.training.experiment.jobs import using_threads
+
+    with using_threads(1):
+        yield
 
 
 def follow(flower: LocalFlower, run: int, folder: Path, show: Callable[[RunStatus], None]) -> None:
