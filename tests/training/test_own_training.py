@@ -3,6 +3,7 @@
 import inspect
 import pickle
 import random
+import re
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ from sojourn.fleet import Fleet, Network
 from sojourn.rules import AsyncSGD, FedAvg, FedBuff
 from sojourn.simulation.simulate import simulate
 from sojourn.training import Checkpoint, Problem
-from sojourn.training.problem import autograd
-from sojourn.training.problem.samples import LAZY_CLIENTS
+from sojourn.training.experiment.calibrate import curvature
+from sojourn.training.problem import autograd, samples
 from sojourn.training.replay.run import Replay
 from tests.training.small import ran, small_problem, small_schedule
 
@@ -202,6 +203,84 @@ def test_a_scripted_model_learns_what_the_module_does():
     assert all(parameter.is_leaf for parameter in scripted.trained_model(weights).parameters())
 
 
+class Labels:
+    """Labels in an object whose size is not known."""
+
+    def __init__(self, batch: list) -> None:
+        self.labels = torch.tensor([y for _, y in batch])
+
+
+def with_labels(batch: list) -> tuple[torch.Tensor, Labels]:
+    return torch.stack([x for x, _ in batch]), Labels(batch)
+
+
+class Fetched(Dataset):
+    """Ten samples with noise, of which it is counted how often they are fetched."""
+
+    def __init__(self) -> None:
+        self.fetched = 0
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, k: int) -> tuple[torch.Tensor, int]:
+        self.fetched += 1
+        return k + torch.rand(3), k % 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "collate", "fetched"),
+    [
+        (samples.KEPT_BYTES, None, 0),
+        (10 * (3 * 4 + 8), None, 0),
+        (10 * (3 * 4 + 8) - 1, None, 20),
+        (samples.KEPT_BYTES, with_labels, 20),
+    ],
+    ids=["kept", "just", "too large", "unknown size"],
+)
+def test_the_batches_of_a_test_set_are_fetched_once_if_they_are_small(
+    limit, collate, fetched, monkeypatch
+):
+    monkeypatch.setattr(samples, "KEPT_BYTES", limit)
+    test = Fetched()
+
+    def loss(outputs, wanted):
+        labels = wanted if isinstance(wanted, torch.Tensor) else wanted.labels
+        return nn.functional.cross_entropy(outputs, labels)
+
+    problem = Problem(nn.Linear(3, 2), [Fetched()], test, loss, collate=collate)
+    weights = problem.initial_weights()
+    first = problem.measures(weights).loss
+    before = test.fetched
+    assert [problem.measures(weights).loss for _ in range(2)] == [first, first]
+    assert test.fetched - before == fetched
+    again = pickle.loads(pickle.dumps(problem.test_samples))
+    assert not again._kept
+    assert len(again.test_batch(0, 10)[0]) == 10
+
+
+class Centred(nn.Linear):
+    """A model that changes its input in place."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x -= 0.5
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("kind", [TensorDataset, lambda *pair: pair], ids=["dataset", "tensors"])
+def test_a_model_that_changes_its_input_is_given_the_samples_as_they_are(kind):
+    x, y = torch.rand(20, 3), torch.arange(20) % 2
+    problem = Problem(Centred(3, 2), [kind(x, y)], kind(x, y), batch_size=4)
+    usual = Problem(nn.Linear(3, 2), [(x - 0.5, y)], (x - 0.5, y), batch_size=4)
+    weights = usual.initial_weights()
+    for _ in range(2):
+        assert problem.measures(weights) == usual.measures(weights)
+        held = problem.held_out([5], 0), usual.held_out([5], 0)
+        assert held[0].measures(weights) == held[1].measures(weights)
+        ours, plain = (p.loss_and_gradient(weights, 0, 0, 1)[1] for p in (problem, usual))
+        torch.testing.assert_close(ours, plain, rtol=0.0, atol=0.0)
+
+
 def test_lazy_layers_must_have_been_called():
     x, y = images(20, 1)
     lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
@@ -265,7 +344,7 @@ def test_a_thousand_clients_that_load_lazily_are_not_all_in_memory():
     schedule = simulate(Network(fleet, [1e-3], 20), rounds=300, seed=1)
     sj.replay(schedule, problem, AsyncSGD(), learning_rate=0.01, seed=1, evaluate_every=300)
     assert len(set(loaded)) > 200
-    assert len(alive) <= LAZY_CLIENTS + 1
+    assert len(alive) <= samples.LAZY_CLIENTS + 1
 
 
 def everything(**options):
@@ -596,20 +675,107 @@ def test_a_list_of_samples_and_a_pair_made_lazily_are_datasets():
             assert loss == of_pairs.loss_and_gradient(weights, 1, 0, 5)[0]
 
 
-def test_errors_of_ones_own_code_say_whose_samples_it_was_given():
-    class Broken(TensorDataset):
-        def __getitem__(self, k):
-            raise KeyError("pixels")
+class Broken(TensorDataset):
+    """Its samples ``broken`` cannot be read."""
 
-    problem = Problem(nn.Linear(2, 2), [PAIR, Broken(X, Y)], (X, Y), batch_size=2)
+    broken = ()
+
+    def __getitem__(self, k):
+        if k in self.broken:
+            raise KeyError("pixels")
+        return super().__getitem__(k)
+
+
+def test_errors_of_ones_own_code_say_whose_samples_it_was_given():
+    own = Broken(X, Y)
+    problem = Problem(nn.Linear(2, 2), [PAIR, own], (X, Y), batch_size=len(X))
+    held = problem.held_out([0, 3], 0)
+    own.broken = {1}
     with pytest.raises(KeyError, match="pixels") as caught:
         problem.batch(1, 0, 1)
-    assert caught.value.__notes__[0].startswith(
-        "in a batch of the train set of client 1: samples ["
-    )
+    assert caught.value.__notes__ == ["in a batch of the train set of client 1: sample 1"]
+    own.broken = set(range(len(X)))
+    with pytest.raises(KeyError) as caught:
+        pickle.loads(pickle.dumps(held.test_samples)).test_batch(0, 3)
+    given_up, place = caught.value.__notes__
+    assert re.fullmatch("sample [0-5] of the train set of client 1", given_up)
+    assert place == "in a batch of the held-out samples: sample 0"
     with pytest.raises(ZeroDivisionError) as found:
         Problem(nn.Linear(2, 2), [lambda: 1 // 0], (X, Y))
     assert found.value.__notes__ == ["in the function that makes the train set of client 0"]
+
+
+def test_a_batch_that_does_not_fit_says_whose_it_is():
+    x, y = torch.rand(8, 2), torch.arange(8) % 2
+    problem = Problem(
+        nn.Linear(2, 2),
+        [TensorDataset(x, y), TensorDataset(x, y + 2)],
+        TensorDataset(x, y),
+        batch_size=8,
+    )
+    with pytest.raises(IndexError, match="out of bounds") as caught:
+        problem.loss_and_gradient(problem.initial_weights(), 1, 0, 1)
+    assert caught.value.__notes__ == [
+        "in a batch of the train set of client 1, x (8, 2) torch.float32 and y (8,) torch.int64. "
+        "Labels of a cross-entropy are 0 to the number of outputs minus one"
+    ]
+
+
+@pytest.mark.parametrize("loss", [nn.functional.cross_entropy, nn.CrossEntropyLoss()])
+def test_labels_that_no_output_stands_for_are_refused_with_client_and_sample(loss):
+    x, y = torch.rand(8, 2), torch.arange(8) % 2
+    wrong = y.clone()
+    wrong[5] = 2
+    words = "has the label 2 in sample 5, and the model has 2 outputs: labels are 0 to 1$"
+    with pytest.raises(InvalidInput, match=f"^the train set of client 1 {words}"):
+        Problem(nn.Linear(2, 2), [(x, y), (x, wrong)], (x, y), loss, batch_size=2)
+    with pytest.raises(InvalidInput, match=f"^the test set {words}"):
+        Problem(nn.Linear(2, 2), [(x, y)], (x, wrong), loss, batch_size=2)
+    wrong[5] = -100  # what a cross-entropy leaves out
+    assert Problem(nn.Linear(2, 2), [(x, y), (x, wrong)], (x, y), loss, batch_size=2).clients == 2
+
+
+class Read(nn.Module):
+    """A recurrent network for packed sequences."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.GRU(2, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, packed):
+        return self.head(self.rnn(packed)[1][-1])
+
+
+def packed(items):
+    x, y = zip(*items, strict=True)
+    return nn.utils.rnn.pack_sequence(x, enforce_sorted=False), torch.tensor(y)
+
+
+def after_one(outputs, y):
+    return nn.functional.cross_entropy(outputs, y - 1)
+
+
+def test_packed_sequences_have_a_curvature_and_labels_from_one_have_no_accuracy():
+    torch.manual_seed(3)
+    own = [[(torch.randn(2 + k % 3, 2), 1 + k % 3) for k in range(9)] for _ in range(2)]
+    problem = Problem(Read(), own, own[0], after_one, batch_size=3, collate=packed)
+    weights = problem.initial_weights()
+    measures = problem.measures(weights)
+    assert np.isnan(measures.accuracy)
+    assert problem.measure.name == "loss"
+    whole = Problem(Read(), [own[0] + own[1]], own[0], after_one, batch_size=3, collate=packed)
+    # Of the mean over both clients and over their samples together.
+    found, expected = (curvature(p, weights, seed=1) for p in (problem, whole))
+    assert found == pytest.approx(expected, rel=0.02)
+    assert found > 0.0
+
+
+def test_a_number_format_that_the_model_does_not_have_is_said_with_what_to_do():
+    x, y = torch.rand(8, 2, dtype=torch.float64), torch.arange(8) % 2
+    with pytest.raises(
+        InvalidInput, match=r"give x.to\(torch.float32\), or a model of torch.float64"
+    ):
+        Problem(nn.Linear(2, 2), [(x, y)], (x, y))
 
 
 def test_the_engine_and_the_public_backward_give_the_same_bits(monkeypatch):

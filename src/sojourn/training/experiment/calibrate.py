@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,9 +14,12 @@ from sojourn._support.estimate import Estimate
 from sojourn.errors import InvalidInput
 from sojourn.theory.constants import LearningConstants
 from sojourn.training.problem.metrics import Loss
-from sojourn.training.problem.problem import Problem, TensorPair, chunks
+from sojourn.training.problem.problem import Problem, chunks
 from sojourn.training.replay.state import relative_weights
 from sojourn.types import FloatArray
+
+Part: TypeAlias = tuple[Any, Any, int]
+"""A batch and its number of samples."""
 
 PAIRS = 4
 WARM_UP_PASSES = 5
@@ -212,30 +215,45 @@ def smoothness(
     )
 
 
-def _whole(problem: Problem, client: int) -> TensorPair:
+def _whole(problem: Problem, client: int) -> list[Part]:
     """All samples of a client."""
-    parts = [(x, y) for x, y, _ in chunks(problem.samples, client)]
-    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+    return list(chunks(problem.samples, client))
 
 
 def curvature(problem: Problem, weights: Tensor, *, seed: int) -> float:
     r"""The largest :math:`|\lambda|` of the Hessian of the average loss, on samples of all clients."""
     most = max(1, 4 * CURVATURE_SAMPLES // problem.clients)
     sizes = [min(most, size) for size in problem.train_sizes]
-    sets = [problem.samples.first(client, size) for client, size in enumerate(sizes)]
-    pooled = torch.cat([x for x, _ in sets]), torch.cat([y for _, y in sets])
+    parts = [(*problem.samples.first(client, size), size) for client, size in enumerate(sizes)]
     generator = torch.Generator().manual_seed(seed)
     model = problem.trained_model(weights)
-    return _largest_curvature(model, problem.loss, pooled, generator)
+    return _largest_curvature(model, problem.loss, parts, generator)
+
+
+def _mean_loss(
+    model: nn.Module, loss: Loss, parts: list[Part], generator: torch.Generator
+) -> Tensor:
+    """The mean loss on some of the samples; batches that are no tensors of one shape are used whole."""
+    alike = all(
+        isinstance(x, Tensor)
+        and isinstance(y, Tensor)
+        and (x.shape[1:], y.shape[1:]) == (parts[0][0].shape[1:], parts[0][1].shape[1:])
+        for x, y, _ in parts
+    )
+    if alike:
+        x, y = torch.cat([x for x, _, _ in parts]), torch.cat([y for _, y, _ in parts])
+        kept = torch.randperm(len(y), generator=generator)[:CURVATURE_SAMPLES]
+        return loss(model(x[kept]), y[kept])
+    total = sum(size for _, _, size in parts)
+    losses = [loss(model(x), y) * (size / total) for x, y, size in parts]
+    return torch.stack(losses).sum()
 
 
 def _largest_curvature(
-    model: nn.Module, loss: Loss, samples: TensorPair, generator: torch.Generator
+    model: nn.Module, loss: Loss, parts: list[Part], generator: torch.Generator
 ) -> float:
-    x, y = samples
-    kept = torch.randperm(len(y), generator=generator)[:CURVATURE_SAMPLES]
     parameters = [p for p in model.parameters() if p.requires_grad]
-    value = loss(model(x[kept]), y[kept])
+    value = _mean_loss(model, loss, parts, generator)
     gradients = torch.autograd.grad(value, parameters, create_graph=True, materialize_grads=True)
     slope = torch.cat([gradient.reshape(-1) for gradient in gradients])
     if not slope.requires_grad:
@@ -244,10 +262,10 @@ def _largest_curvature(
     direction /= direction.norm()
     curvature = 0.0
     for _ in range(POWER_STEPS):
-        parts = torch.autograd.grad(
+        products = torch.autograd.grad(
             slope, parameters, grad_outputs=direction, retain_graph=True, materialize_grads=True
         )
-        image = torch.cat([part.reshape(-1) for part in parts])
+        image = torch.cat([product.reshape(-1) for product in products])
         before, curvature = curvature, float(image.norm())
         if curvature == 0.0 or abs(curvature - before) <= POWER_TOLERANCE * curvature:
             break

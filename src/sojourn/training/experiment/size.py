@@ -19,6 +19,7 @@ from sojourn.training.experiment.jobs import (
 )
 from sojourn.training.problem.optimizer import ClientState
 from sojourn.training.problem.problem import Problem
+from sojourn.training.problem.samples import KEPT_BYTES
 from sojourn.training.replay.state import MOST_BYTES, VERSIONS_BETWEEN
 
 TRIAL_STEPS = 4
@@ -146,7 +147,9 @@ def size_note(
 
 def _samples(problem: Problem) -> str:
     size = sample_bytes(problem)
-    return in_words(int(size)) if math.isfinite(size) else "what their datasets need"
+    if math.isfinite(size):
+        return in_words(int(size))
+    return f"what their datasets need, and batches of the test set up to {in_words(KEPT_BYTES)}"
 
 
 def in_words(size: int) -> str:

@@ -118,7 +118,9 @@ def accuracy_of(loss: Loss, outputs: Tensor, y: Tensor, everyone: Tensor) -> Cou
             ]
             if len(places) > 1:
                 places = [d for d in places if _points_at_labels(loss, outputs, y, d, ignored)]
-            return _classes(places[0], ignored) if len(places) == 1 else None
+            if len(places) != 1 or not _numbers_of(outputs.shape[places[0]], everyone, ignored):
+                return None
+            return _classes(places[0], ignored)
         return _yes_or_no(0.0) if _same(outputs, y) and _binary(everyone) else None
     if not (_same(outputs, y) and _binary(everyone)):
         return None
@@ -127,6 +129,12 @@ def accuracy_of(loss: Loss, outputs: Tensor, y: Tensor, everyone: Tensor) -> Cou
         if one_each and _close(loss, outputs, outputs + 3.0, y):
             return _one_hot
     return _answers(loss, outputs, y)
+
+
+def _numbers_of(outputs: int, labels: Tensor, ignored: int) -> bool:
+    """Whether labels are numbers of outputs: a loss of one's own may take others, such as 1 to k."""
+    kept = labels[labels != ignored]
+    return not kept.numel() or (int(kept.min()) >= 0 and int(kept.max()) < outputs)
 
 
 def _classes(place: int, ignored: int) -> Count:

@@ -33,6 +33,7 @@ from sojourn.training.problem.samples import (
     Samples,
     TensorSamples,
     as_samples,
+    is_dataset,
     shape_of,
     to_device,
 )
@@ -125,7 +126,7 @@ class Problem:
             )
         self._data = as_samples(train_sets, collate, _train_set)
         whole_test = test_set if isinstance(test_set, Samples) else [test_set]
-        paired = isinstance(test_set, tuple | list)
+        paired = not isinstance(test_set, Samples) and not is_dataset(test_set)
         self._test = as_samples(whole_test, None if paired else collate, _test_set)
         self.metrics = checked_metrics(metrics or {})
         self.primary = (
@@ -454,11 +455,18 @@ class Problem:
 
     def _batch_loss(self, client: int, number: int, seed: int) -> Tensor:
         x, y = self.batch(client, number, seed)
-        if self.uses_dropout:
-            with seeded(self.batches(seed).noise(client, number), self.device):
+        try:
+            if self.uses_dropout:
+                with seeded(self.batches(seed).noise(client, number), self.device):
+                    loss = self._loss(x, y)
+            else:
                 loss = self._loss(x, y)
-        else:
-            loss = self._loss(x, y)
+        except FITS as error:
+            error.add_note(
+                f"in a batch of {_train_set(client)}, x {shape_of(x)} and y {shape_of(y)}"
+                f"{_advice(self.model, x, error)}"
+            )
+            raise
         if self._flat.still:
             self._flat.check_still(_train_set(client))
         return loss
@@ -486,7 +494,7 @@ class Problem:
         outputs_seen: list[Tensor] = []
         labels_seen: list[Tensor] = []
         with torch.no_grad():
-            for x, y, size in chunks(self._test):
+            for x, y, size in _test_chunks(self._test):
                 wanted = to_device(y, self.device)
                 with self._flat.autocast():
                     outputs = self._flat.outputs(to_device(x, self.device))
@@ -582,7 +590,7 @@ class Problem:
             except FITS as error:
                 raise InvalidInput(
                     f"the model and the loss cannot take a batch of x {shape_of(x)} "
-                    f"and y {shape_of(y)}: {error}"
+                    f"and y {shape_of(y)}: {str(error).rstrip('.')}{_advice(self.model, x, error)}"
                 ) from error
             if loss.numel() != 1 or loss.dtype not in (torch.float32, torch.float64):
                 raise InvalidInput(
@@ -590,6 +598,7 @@ class Problem:
                     f"shape {tuple(loss.shape)} and is {loss.dtype}"
                 )
             after = _generator_states(self.device)
+            _note_changes(self._data, x, y)
             self._check_finite(loss)
             return not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -611,6 +620,27 @@ class Problem:
                 "missing values in its samples, and for logarithms or divisions by 0 in the loss"
             )
 
+    def _check_labels(self, outputs: Any) -> None:
+        """Refuse labels in tensors that a cross-entropy cannot take, with client and sample."""
+        usual = self.loss is functional.cross_entropy or type(self.loss) is nn.CrossEntropyLoss
+        if not usual or not isinstance(outputs, Tensor) or outputs.dim() < 2:
+            return
+        ignored = getattr(self.loss, "ignore_index", -100)
+        for samples, what in ((self._data, _train_set), (self._test, _test_set)):
+            if not isinstance(samples, TensorSamples) or samples.y.is_floating_point():
+                continue
+            outside = (samples.y < 0) | (samples.y >= outputs.shape[1])
+            if not (outside := outside & (samples.y != ignored)).any():
+                continue
+            places = enumerate(torch.split(outside, samples.sizes))
+            client, wrong = next((k, own) for k, own in places if own.any())
+            sample = int(wrong.nonzero()[0, 0])
+            label = int(samples.sets[client][1][sample][wrong[sample]].flatten()[0])
+            raise InvalidInput(
+                f"{what(client)} has the label {label} in sample {sample}, and the model has "
+                f"{outputs.shape[1]} outputs: labels are 0 to {outputs.shape[1] - 1}"
+            )
+
     def _probe_accuracy(self) -> Count | None:
         """How right answers are counted; also that the test set can be evaluated."""
         x, y = self._test.first(0, self.batch_size)
@@ -621,16 +651,20 @@ class Problem:
                 with self._flat.autocast():
                     outputs = self._flat.outputs(to_device(x, self.device))
                     self.loss(outputs, wanted)
+                _note_changes(self._test, x, y)
                 if not (isinstance(outputs, Tensor) and isinstance(wanted, Tensor)):
                     return None
-                everyone = next(chunks(self._test))[1]
+                self._check_labels(outputs)
+                everyone = next(_test_chunks(self._test))[1]
                 if isinstance(self._test, TensorSamples):
                     everyone = self._test.y
                 return accuracy_of(self.loss, outputs, wanted, to_device(everyone, self.device))
+            except InvalidInput:
+                raise
             except FITS as error:
                 raise InvalidInput(
                     f"the model and the loss cannot take samples of the test set, x "
-                    f"{shape_of(x)} and y {shape_of(y)}: {error}"
+                    f"{shape_of(x)} and y {shape_of(y)}: {str(error).rstrip('.')}{_advice(self.model, x, error)}"
                 ) from error
 
 
@@ -639,12 +673,41 @@ def chunks(samples: Samples, client: int = 0) -> Iterator[tuple[Any, Any, int]]:
     if isinstance(samples, TensorSamples):
         x, y = samples.sets[client]
         parts = torch.split(x, EVALUATION_CHUNK), torch.split(y, EVALUATION_CHUNK)
-        yield from ((a, b, len(b)) for a, b in zip(*parts, strict=True))
+        for a, b in zip(*parts, strict=True):
+            yield *((a, b) if samples.lent else (a.clone(), b.clone())), len(b)
         return
     size = samples.size(client)
     for begin in range(0, size, EVALUATION_CHUNK):
         places = range(begin, min(size, begin + EVALUATION_CHUNK))
         yield *samples.batch(client, places, seed=begin), len(places)
+
+
+def _advice(model: nn.Module, x: Any, error: Exception) -> str:
+    """What to do about the two mistakes that PyTorch's own messages leave open."""
+    kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    if isinstance(x, Tensor) and x.is_floating_point() and kinds and x.dtype not in kinds:
+        kind = str(next(iter(kinds))).removeprefix("torch.")
+        return f". The weights are {kind}: give x.to(torch.{kind}), or a model of {x.dtype}"
+    if isinstance(error, IndexError) and "out of bounds" in str(error):
+        return ". Labels of a cross-entropy are 0 to the number of outputs minus one"
+    return ""
+
+
+def _note_changes(samples: Samples, x: Any, y: Any) -> None:
+    """After a first use of a copy: a model or a loss that changes it in place is given copies only."""
+    if isinstance(samples, TensorSamples) and (x._version or y._version):
+        samples.lent = False
+
+
+def _test_chunks(samples: Samples) -> Iterator[tuple[Any, Any, int]]:
+    """As `chunks`, of a test set, whose batches are the same every time and are kept."""
+    if isinstance(samples, TensorSamples):
+        yield from chunks(samples)
+        return
+    size = samples.size(0)
+    for begin in range(0, size, EVALUATION_CHUNK):
+        end = min(size, begin + EVALUATION_CHUNK)
+        yield *samples.test_batch(begin, end), end - begin
 
 
 def local_step(

@@ -1,6 +1,7 @@
 """The samples of every client: pairs of tensors in memory, or map-style datasets, made lazily or not."""
 
 import inspect
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -36,9 +37,15 @@ Entry: TypeAlias = Made | Callable[[], Made]
 LAZY_CLIENTS = 64
 """Datasets made by functions that are in memory at a time: those used last."""
 
+KEPT_BYTES = 64_000_000
+"""Memory for the batches of a test set of datasets, which are the same at every evaluation."""
+
 
 class TensorSamples:
-    """Pairs of tensors, all clients in two tensors: sample k of a client is row ``offset + k``."""
+    """Pairs of tensors, all clients in two tensors: sample k of a client is row ``offset + k``.
+
+    ``lent`` says that parts may be given without a copy: nobody who is given them changes them.
+    """
 
     def __init__(self, sets: Sequence[tuple[Tensor, Tensor]], what: Callable[[int], str]) -> None:
         for client, samples in enumerate(sets):
@@ -46,6 +53,7 @@ class TensorSamples:
         self.sizes = [len(y) for _, y in sets]
         self.x = torch.cat([x for x, _ in sets])
         self.y = torch.cat([y for _, y in sets])
+        self.lent = True
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -62,9 +70,9 @@ class TensorSamples:
         return self.x.index_select(0, chosen), self.y.index_select(0, chosen)
 
     def first(self, client: int, count: int) -> tuple[Tensor, Tensor]:
-        """``count`` samples, those of the client first."""
+        """A copy of ``count`` samples, those of the client first."""
         begin = sum(self.sizes[:client])
-        return self.x[begin : begin + count], self.y[begin : begin + count]
+        return self.x[begin : begin + count].clone(), self.y[begin : begin + count].clone()
 
     def split(self, counts: Sequence[int], seed: int) -> tuple["TensorSamples", "TensorSamples"]:
         """What clients have left after each gives up ``counts[i]`` samples, and what they gave up."""
@@ -105,6 +113,7 @@ class DatasetSamples:
         self._entries, self._collate, self._what = list(entries), collate, what
         self._indices = indices
         self._made: OrderedDict[int, MapDataset] = OrderedDict()
+        self._kept: dict[int, _Kept] = {}
         self._known: dict[int, int] = {}
         for client, entry in enumerate(self._entries):
             if not _is_lazy(entry):
@@ -147,13 +156,32 @@ class DatasetSamples:
         chosen = places if self._indices is None else [self._indices[client][k] for k in places]
         dataset = self.dataset(client)
         with forked_generators(seed):
+            samples: list[Any] = []
             try:
-                samples = [dataset[k] for k in chosen]
+                samples.extend(dataset[k] for k in chosen)
                 made: Any = (self._collate or default_collate)(samples)
             except Exception as error:  # of the user's own code, which says when it was raised
-                error.add_note(f"in a batch of {self._what(client)}: samples {list(chosen)}")
+                fetched = len(samples)
+                which = f" {chosen[fetched]}" if fetched < len(chosen) else f"s {list(chosen)}"
+                error.add_note(f"in a batch of {self._what(client)}: sample{which}")
                 raise
         return _checked_batch(self._what(client), self._collate, made)
+
+    def test_batch(self, begin: int, end: int) -> Pair:
+        """The samples from ``begin`` to ``end`` of a test set, kept for the next evaluation.
+
+        Only as many as `KEPT_BYTES` hold are kept, and none that a model or a loss has changed in
+        place: those are fetched again.
+        """
+        kept = self._kept.get(begin)
+        if kept is not None and kept.unchanged():
+            return kept.pair
+        pair = self.batch(0, range(begin, end), seed=begin)
+        found = _Kept(pair)
+        others = sum(other.size for place, other in self._kept.items() if place != begin)
+        if others + found.size <= KEPT_BYTES:
+            self._kept[begin] = found
+        return pair
 
     def first(self, client: int, count: int) -> Pair:
         """``count`` samples of a client, some of them again if it has fewer."""
@@ -182,7 +210,7 @@ class DatasetSamples:
         return found
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_made": OrderedDict()}
+        return {**self.__dict__, "_made": OrderedDict(), "_kept": {}}
 
     def _checked_length(self, client: int, dataset: object) -> int:
         what = self._what(client)
@@ -203,6 +231,22 @@ class DatasetSamples:
         return length
 
 
+class _Kept:
+    """A batch, its size in memory (infinite if that is not known) and whether it was changed since."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        parts = _tensors_in(pair)
+        self._tensors = [part for part in parts if isinstance(part, Tensor)]
+        self._versions = [tensor._version for tensor in self._tensors]
+        others = [part for part in parts if not isinstance(part, Tensor)]
+        known = all(part is None or isinstance(part, int | float | str) for part in others)
+        self.size = float(sum(tensor.nbytes for tensor in self._tensors)) if known else np.inf
+
+    def unchanged(self) -> bool:
+        return self._versions == [tensor._version for tensor in self._tensors]
+
+
 class _Joined:
     """The samples of several clients in one dataset."""
 
@@ -214,11 +258,16 @@ class _Joined:
         return int(self._ends[-1])
 
     def __getitem__(self, place: int) -> Any:
-        client = int(np.searchsorted(self._ends, place, side="right"))
+        client = bisect_right(self._ends, place)
         begin = self._ends[client - 1] if client else 0
         indices = self._samples._indices
         assert indices is not None
-        return self._samples.dataset(client)[indices[client][place - begin]]
+        sample = indices[client][place - begin]
+        try:
+            return self._samples.dataset(client)[sample]
+        except Exception as error:
+            error.add_note(f"sample {sample} of {self._samples._what(client)}")
+            raise
 
 
 def _joined(samples: DatasetSamples, collate: Collate | None) -> DatasetSamples:
@@ -239,7 +288,7 @@ def as_samples(
     if isinstance(entries, TensorSamples | DatasetSamples):
         return entries
     pairs: list[Any] = list(entries)
-    datasets = [_is_dataset(entry) for entry in pairs]
+    datasets = [is_dataset(entry) for entry in pairs]
     if not any(datasets):
         if collate is not None:
             raise InvalidInput(
@@ -293,7 +342,7 @@ def _is_lazy(entry: object) -> bool:
     return callable(entry) and not hasattr(entry, "__getitem__")
 
 
-def _is_dataset(entry: object) -> bool:
+def is_dataset(entry: object) -> bool:
     """Whether this is no pair of tensors: a list of samples is a dataset, a list of two tensors a pair."""
     if isinstance(entry, list):
         parts = [isinstance(part, tuple | list | Mapping) for part in entry]
@@ -304,17 +353,13 @@ def _is_dataset(entry: object) -> bool:
 def _made(what: str, make: Callable[[], Any]) -> MapDataset:
     """What a function made for a client, as a dataset."""
     try:
-        inspect.signature(make).bind()
-    except TypeError as error:
-        raise InvalidInput(
-            f"{what} is to be made by a function, which is called without arguments ({error}). Give "
-            "functools.partial(function, ...), or a dataset."
-        ) from error
-    except ValueError:  # written in C, without a signature
-        pass
-    try:
         made: Any = make()
     except Exception as error:
+        if isinstance(error, TypeError) and (misfit := _misfit(make)) is not None:
+            raise InvalidInput(
+                f"{what} is to be made by a function, which is called without arguments ({misfit}). "
+                "Give functools.partial(function, ...), or a dataset."
+            ) from error
         error.add_note(f"in the function that makes {what}")
         raise
     if isinstance(made, tuple):
@@ -322,6 +367,17 @@ def _made(what: str, make: Callable[[], Any]) -> MapDataset:
         return TensorDataset(*made)
     dataset: MapDataset = made
     return dataset
+
+
+def _misfit(make: Callable[[], Any]) -> TypeError | None:
+    """Why a function cannot be called without arguments, if that is so."""
+    try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        return error
+    except ValueError:  # written in C, without a signature
+        pass
+    return None
 
 
 def _check_pair(what: str, samples: Entry) -> None:

@@ -399,8 +399,7 @@ class Replay:
         """Whether the target has been reached by any row; rows after the first such are dropped."""
         assert self._stop_at is not None
         measure = self.problem.measure
-        column = rows.column(measure)
-        first = next((k for k, v in enumerate(column) if measure.reaches(v, self._stop_at)), None)
+        first = measure.first(rows.column(measure), self._stop_at)
         if first is None:
             return False
         for values in (*rows.columns.values(), *rows.metrics.values()):
