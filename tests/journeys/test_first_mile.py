@@ -151,6 +151,31 @@ def test_from_the_log_that_ships_to_a_plan(commands, tmp_path):
     assert json.loads(planned.out)
 
 
+OWN_SAMPLES = """
+import torch
+from sojourn.training import Problem
+
+
+class Own:
+    def __init__(self, client):
+        self.client = client
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, k):
+        label = k % 2
+        if self.client == 1 and k > 1:
+            WRONG
+        return torch.full((3,), float(k)), label
+
+
+def problem(clients, seed):
+    own = [Own(client) for client in range(clients)]
+    return Problem(torch.nn.Linear(3, 2), own, Own(0), batch_size=19)
+"""
+
+
 @pytest.mark.parametrize(
     "code, sentence",
     [
@@ -171,6 +196,11 @@ def test_from_the_log_that_ships_to_a_plan(commands, tmp_path):
             "looked for in the working folder, ",
         ),
         ("def get_problem(clients, seed):\n    pass\n", "in problem.py; there are get_problem"),
+        (OWN_SAMPLES.replace("WRONG", "raise OSError('no image')"), "no image; sample "),
+        (
+            OWN_SAMPLES.replace("WRONG", "label = 2"),
+            "Target 2 is out of bounds. Labels of a cross-entropy are 0 to the number of outputs",
+        ),
     ],
 )
 def test_errors_in_ones_own_code_show_its_frames_alone(commands, tmp_path, code, sentence):

@@ -17,12 +17,22 @@ import pytest
 from sojourn.deployment.status import RunStatus
 from sojourn.errors import InvalidInput
 from sojourn.figures.palette import GREY, inks
-from sojourn.live.watcher import PATIENCE, Follower, Lines, RunSeen, Standing, Watcher
+from sojourn.live.watcher import (
+    PATIENCE,
+    Follower,
+    Lines,
+    RunSeen,
+    Standing,
+    Watcher,
+    _halving_table,
+)
 from sojourn.report.runs import report_of
 from sojourn.report.verdict import run_verdict, verdict_of
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History
+from sojourn.runs.measure import ACCURACY
 from sojourn.tuning.runner import HalvingRunner
+from sojourn.tuning.successive_halving import Candidate, Halving, Rung
 from sojourn.tuning.tune import tune
 from tests.commands import Commands
 from tests.deployment.test_server import Deployment
@@ -293,6 +303,18 @@ def test_a_race_rung_by_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     order = [tuned.halving.names[candidate.strategy] for candidate in tuned.halving.podium()]
     assert [row["name"] for row in done["race"]["rows"]] == order
     assert watcher.timeline() == {"of": tuned.pick.name, "svg": drawn_on_the_page(tmp_path / "out")}
+
+
+def test_rungs_of_a_race_to_a_target_show_no_interpolated_time() -> None:
+    rung = Rung(0.5, {Candidate(0, 0.1): (31.5,), Candidate(1, 0.1): (63.0,)})
+    halving = Halving([rung], {0: (0.1,), 1: (0.1,)}, ("busy", "routed"))
+    table = _halving_table(halving, ACCURACY.time_to(0.8))
+    assert table is not None
+    assert table["scored_by"] == "time to 80% (smallest = 1)"
+    assert [row["scores"] for row in table["rows"]] == [[1.0], [2.0]]
+    table = _halving_table(halving, "final test loss")
+    assert table is not None
+    assert [row["scores"] for row in table["rows"]] == [[31.5], [63.0]]
 
 
 def test_the_command_says_where_it_is_and_ends_quietly(tmp_path: Path) -> None:

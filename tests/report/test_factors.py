@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sojourn.report.runs import report_of
-from sojourn.report.tuned import conditions_section, factors_section
+from sojourn.report.tuned import conditions_section, factors_section, halving_section
 from sojourn.runs.folder import Run, RunFolder
 from tests.runs.test_factors import factorial
 
@@ -72,3 +72,38 @@ def test_the_page_of_a_tuning_has_the_factors_of_its_first_rung_and_other_condit
     )
     titles = [section.title for section in report_of([tuned_folder]).sections]
     assert {"What each factor is worth", "What the answer depends on"} <= set(titles)
+
+
+def test_no_page_shows_an_interpolated_time(tuned_folder: Path) -> None:
+    """Pilot runs are ranked by times between evaluations: pages show how they compare, not when."""
+    path = RunFolder(tuned_folder).tuning_path
+    tuning = json.loads(path.read_text(encoding="utf-8"))
+    tuning["criterion"] = "time to 80%"
+    for rung in tuning["race"]:
+        for place, entry in enumerate(rung["candidates"]):
+            entry["score"] = 32.0 * (1.0 + 0.5 * place)
+    tuning["conditions"] = [
+        {"condition": "conditions are as assumed", "scores": {"a, 1": 32.0, "b, 1": 48.0}},
+        {"condition": "link times are deterministic", "scores": {"a, 1": 64.0, "b, 1": 32.0}},
+    ]
+    path.write_text(json.dumps(tuning), encoding="utf-8")
+    RunFolder(tuned_folder).ledger.path.unlink(missing_ok=True)  # edited above
+    run = RunFolder(tuned_folder).read()
+    halving = halving_section(run, 1)
+    (view,) = halving.figures[0].views
+    assert view.y_label == "time to 80% (smallest = 1) on held-out data"
+    assert {y for series in view.series for y in series.y if y == y} == {1.0, 1.5, 2.0}
+    tried = halving.tables[1]
+    assert {row[0]: row[-1] for row in tried.rows} == {
+        "square-root": "1",
+        "uniform": "1.5",
+        "balanced": "2",
+    }
+    shown = report_of([tuned_folder]).sections
+    cells = [
+        cell for section in shown for table in section.tables for row in table.rows for cell in row
+    ]
+    assert not [cell for cell in cells if str(cell).startswith(("32", "48", "64"))]
+    section = conditions_section(run, 1)
+    assert section is not None
+    assert [row[1:] for row in section.tables[0].rows] == [("1 *", "1.5"), ("2", "1 *")]

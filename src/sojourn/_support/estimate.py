@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn._support.numbers import plus_minus
+from sojourn._support.numbers import or_null, plus_minus
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ class Estimate:
 def _plain(value: Any) -> Any:
     if np.ndim(value):
         return [_plain(entry) for entry in value]
-    return float(value) if math.isfinite(value) else None
+    return or_null(float(value))
 
 
 def _number(value: Any) -> Any:

@@ -22,7 +22,6 @@ from sojourn.errors import InvalidFile
 
 NAME = "ledger.jsonl"
 CHANGED = "changed since it was written"
-_CHUNK = 1 << 20
 
 _accepts = False
 _noted: dict[Path, str] = {}
@@ -125,8 +124,5 @@ def digest_of_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> NDArray[np.ui
 
 
 def _digest(path: Path) -> str:
-    made = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            made.update(chunk)
-    return made.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,6 +11,15 @@ UNKNOWN = "–"
 PLUS_MINUS = " ± "
 
 
+def or_null(value: float | None) -> float | None:
+    """A number as JSON has it, which knows neither infinity nor ``nan``: both become null.
+
+    >>> or_null(0.5), or_null(math.inf)
+    (0.5, None)
+    """
+    return None if value is None or not math.isfinite(value) else value
+
+
 def number(value: float, digits: int = DIGITS) -> str:
     """A number with so many significant digits, thousands apart, powers of ten where it is far from 1.
 

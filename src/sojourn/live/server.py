@@ -6,7 +6,6 @@ A page is one HTML text with its style and script inside.
 import contextlib
 import hmac
 import json
-import math
 import secrets
 import socket
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from sojourn._support.files import SURROGATES
+from sojourn._support.numbers import or_null
 from sojourn.errors import SojournError
 from sojourn.figures.svg import DARK_RULES, LIGHT_RULES, SHAPES
 
@@ -262,7 +262,7 @@ def finite(values: object) -> object:
     {'a': [1.0, None]}
     """
     if isinstance(values, float):
-        return values if math.isfinite(values) else None
+        return or_null(values)
     if isinstance(values, Mapping):
         return {key: finite(value) for key, value in values.items()}
     if isinstance(values, list | tuple):

@@ -35,6 +35,7 @@ from sojourn.report.runs import beside_uniform
 from sojourn.report.verdict import Verdict
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History
+from sojourn.runs.measure import relative, scored_by
 from sojourn.types import FloatArray
 
 if TYPE_CHECKING:
@@ -189,7 +190,14 @@ class Follower:
     @property
     def halving(self) -> "Halving | None":
         """The rungs of successive halving so far; ``None`` before the first."""
-        return self._halving(self.folder.path / HALVING)
+        found = self._halving(self.folder.path / HALVING)
+        return None if found is None else found[0]
+
+    @property
+    def criterion(self) -> str:
+        """What successive halving ranks by, in words; empty before the first rung."""
+        found = self._halving(self.folder.path / HALVING)
+        return "" if found is None else found[1]
 
     def runs(self) -> list[RunSeen]:
         """Every run: finished ones, and unfinished ones as far as their last checkpoint."""
@@ -274,10 +282,11 @@ def _experiment(path: Path) -> Mapping[str, Any]:
     return table
 
 
-def _halving(path: Path) -> "Halving":
+def _halving(path: Path) -> "tuple[Halving, str]":
     from sojourn.tuning.runner import read_halving  # loads PyTorch, so only where it is needed
 
-    return read_halving(path)[0]
+    halving, (_, criterion) = read_halving(path)
+    return halving, criterion
 
 
 def _unfinished(path: Path) -> list[History]:
@@ -376,7 +385,7 @@ class Watcher:
             ),
             "strategies": _strategies(finals),
             "pilots": _pilots(pilots),
-            "race": _halving_table(halving),
+            "race": _halving_table(halving, follower.criterion),
             "clients": [] if status is None else self._clients(status),
             "events": follower.events,
             **{key: getattr(standing, key) for key in ("state", "title", "text", "fraction")},
@@ -761,7 +770,7 @@ def _rank(runs: Sequence[History]) -> float:
     return -mean if runs[0].measure.higher_is_better else mean
 
 
-def _halving_table(halving: "Halving | None") -> dict[str, object] | None:
+def _halving_table(halving: "Halving | None", criterion: str) -> dict[str, object] | None:
     """The best candidate of every strategy, those that went furthest first, with its scores by rung."""
     if halving is None:
         return None
@@ -770,7 +779,12 @@ def _halving_table(halving: "Halving | None") -> dict[str, object] | None:
         names = halving.names
         return names[strategy] if strategy < len(names) else f"strategy {strategy + 1}"
 
+    shown = [
+        dict(zip(rung.scores, relative([*rung.scores.values()], criterion), strict=True))
+        for rung in halving.rungs
+    ]
     return {
+        "scored_by": scored_by(criterion),
         "rungs": [rung.fraction for rung in halving.rungs],
         "ran": [len(rung.scores) for rung in halving.rungs],
         "gradients": halving.gradients,
@@ -778,7 +792,7 @@ def _halving_table(halving: "Halving | None") -> dict[str, object] | None:
             {
                 "name": name(best.strategy),
                 "learning_rate": best.learning_rate,
-                "scores": [rung.scores.get(best) for rung in halving.rungs],
+                "scores": [scores.get(best) for scores in shown],
             }
             for best in halving.podium()
         ],

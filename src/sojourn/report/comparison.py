@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 from sojourn._support.estimate import Estimate
 from sojourn.errors import InvalidInput, UnknownName
+from sojourn.report.outcomes import by_strategy, times_to
+from sojourn.runs.comparison import LEVEL, t_limit
 from sojourn.runs.folder import Run
 from sojourn.runs.history import History
 from sojourn.runs.measure import Measure
-from sojourn.types import FloatArray
 
 PM = r"\pm"
-LEVEL = 0.05
-"""Of the tests that decide whether a strategy is significantly worse than the best."""
 PROBLEM_KEYS = ("fleet", "data", "partition", "model", "problem", "batch-size", "time", "rounds")
 """Keys of an experiment that say what is learned, by whom and for how long."""
 
@@ -121,7 +120,7 @@ class Comparison:
         """A ``tabular`` for a paper, which needs the package ``booktabs``."""
         measure = self.measure
         heads = ["strategy", f"final {measure.name}", f"mean {measure.name}", "difference", "$p$"]
-        heads += [f"time to {measure.target(time.target)}" for time in self.rows[0].times]
+        heads += [measure.time_to(time.target) for time in self.rows[0].times]
         lines = []
         for row in self.rows:
             cells = [escaped(row.name), _tex(row.final, measure), _tex(row.mean, measure)]
@@ -184,8 +183,8 @@ def _paired(first: dict[int, float], second: dict[int, float], comparisons: int)
         return Paired(mean, math.nan, math.nan, math.nan, len(common))
     if error == 0.0:
         return Paired(mean, mean, mean, 1.0 if mean == 0.0 else 0.0, len(common))
-    margin = float(stats.t.ppf(1.0 - 0.025 / comparisons, len(common) - 1)) * error
-    p = 2.0 * float(stats.t.sf(abs(mean) / error, len(common) - 1))
+    margin = t_limit(LEVEL / comparisons, len(common)) * error
+    p = 2.0 * float(stdtr(len(common) - 1, -abs(mean) / error))
     return Paired(mean, mean - margin, mean + margin, p, len(common))
 
 
@@ -197,24 +196,18 @@ def _time_to(
     comparisons: int,
 ) -> TimeTo:
     def cut(history: History) -> float:
-        time = history.time_to(target)
-        return min(time, horizon) if math.isfinite(time) else horizon
+        return min(*times_to([history], target), horizon)
 
-    times = sorted(math.inf if math.isnan(t) else t for t in (h.time_to(target) for h in group))
+    times = times_to(group, target)
     return TimeTo(
         target,
         sum(math.isfinite(time) for time in times),
         len(times),
-        _median(np.array(times)),
+        float(np.median(times)),
         Estimate.from_samples([cut(history) for history in group]),
         horizon,
         None if other is None else _paired(_by_seed(group, cut), _by_seed(other, cut), comparisons),
     )
-
-
-def _median(times: FloatArray) -> float:
-    middle = (times.size - 1) / 2
-    return float((times[math.floor(middle)] + times[math.ceil(middle)]) / 2)
 
 
 def _adjusted(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -396,10 +389,7 @@ def settings_table(runs: Sequence[Run], target: float | None = None) -> Settings
         names = [str(run.path) for run in runs]
     columns, measures = [], set()
     for run in runs:
-        groups: dict[str, list[History]] = {}
-        for history in run.histories:
-            groups.setdefault(history.strategy, []).append(history)
-        measure, column = _column(groups, target)
+        measure, column = _column(by_strategy(run.histories), target)
         measures.add(measure)
         columns.append(column)
     if len(measures) > 1:

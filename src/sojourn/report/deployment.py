@@ -154,9 +154,7 @@ def deployment_of(run: Run) -> Deployment | None:
     )
 
 
-def predict(
-    folder: RunFolder, histories: Sequence[History], *, rounds: int, seed: int = 0
-) -> Prediction | None:
+def predict(folder: RunFolder, histories: Sequence[History], *, rounds: int) -> Prediction | None:
     """Throughput and staleness of the plan that the folder holds, over as many rounds as were run."""
     try:
         strategies = folder.strategies(history.strategy for history in histories)
@@ -164,8 +162,8 @@ def predict(
         return None
     strategy: Strategy = next(iter(strategies.values()))
     schedules = [
-        simulate(strategy.network, strategy.scenario, rounds=rounds, seed=seed + replicate)
-        for replicate in range(PREDICTIONS)
+        simulate(strategy.network, strategy.scenario, rounds=rounds, seed=seed)
+        for seed in range(PREDICTIONS)
     ]
     spans = [float(schedule.time[-1] - schedule.time[0]) for schedule in schedules]
     rates = [(rounds - 1) / span for span in spans if span > 0]

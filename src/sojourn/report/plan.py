@@ -134,14 +134,12 @@ class Compared:
         )
 
 
-def plan_verdict(
-    plan: Plan, *, policy: Policy | None = None, now: FloatArray | None = None, command: str = ""
-) -> Verdict:
-    """What a plan recommends and why, beside the routing ``now``, uniform unless given.
+def plan_verdict(plan: Plan, *, policy: Policy | None = None) -> Verdict:
+    """What a plan recommends and why, beside uniform routing.
 
     ``policy`` is what will be run, by default what theory recommends.
     """
-    return Compared.of(plan, now).verdict(policy, command)
+    return Compared.of(plan, None).verdict(policy, "")
 
 
 def _title(plan: Plan, policy: Policy) -> str:

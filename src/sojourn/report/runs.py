@@ -157,7 +157,7 @@ def results_table(run: Run, verdict: Verdict) -> Table:
         ]
     }
     measures = measures_of(run.histories)
-    targets = [f"time to {measure.target(target)}" for target in run.targets]
+    targets = [measure.time_to(target) for target in run.targets]
     criterion = str(run.tuning["criterion"]) if run.tuning else ""
     if criterion and criterion not in [*targets, *(f"final {other.label}" for other in measures)]:
         rows = {str(entry["name"]): entry["score"] for entry in run.tuning["confirmed"]}
@@ -228,9 +228,7 @@ def beside_uniform(pick: Strategy, fleet: Fleet) -> dict[str, Timeline]:
     return previews(ways, classes=_classes(fleet))
 
 
-def of_every_strategy(
-    strategies: Mapping[str, Strategy], fleet: Fleet, seed: int = 0
-) -> dict[str, Timeline]:
+def of_every_strategy(strategies: Mapping[str, Strategy], fleet: Fleet) -> dict[str, Timeline]:
     """The beginning of every strategy's schedule, over one time for all.
 
     As long as the fastest strategy needs for some tasks of every client. Strategies that send tasks
@@ -242,7 +240,7 @@ def of_every_strategy(
         alike.setdefault(repr((routed, s.scenario.to_table())), []).append(name)
     first = {"; ".join(names): strategies[names[0]] for names in alike.values()}
     runs = {names: (s.network, s.scenario) for names, s in first.items()}
-    return previews(runs, classes=_classes(fleet), seed=seed)
+    return previews(runs, classes=_classes(fleet))
 
 
 def _classes(fleet: Fleet) -> list[tuple[str, int]]:
@@ -290,7 +288,7 @@ def fleet_section(
 ) -> Section:
     """Who the clients are, who is sent how much, and theory against what was measured.
 
-    ``asked`` are the strategies and ``fleet`` the clients, where the run's experiment names them.
+    ``strategies`` and ``fleet`` are those that the run's experiment names, as far as it can be read.
     Cost: a simulation of 200,000 rounds per network, and eight of the run's length per strategy.
     """
     networks = run.networks
@@ -460,10 +458,10 @@ def staleness_by_rate(theory: Analysis) -> tuple[FloatArray, FloatArray]:
     return rates, _sums(where, weight * theory.staleness) / _sums(where, weight)
 
 
-def simulated_staleness(network: Network, seed: int = 0) -> FloatArray:
+def simulated_staleness(network: Network) -> FloatArray:
     """Mean staleness of simulated tasks by the service rate of their client, slowest first."""
     rates, where = np.unique(network.fleet.service_rates, return_inverse=True)
-    schedule = simulate(network, rounds=SIMULATED_ROUNDS, start="stationary", seed=seed)
+    schedule = simulate(network, rounds=SIMULATED_ROUNDS, start="stationary", seed=0)
     of_client = np.repeat(where, network.fleet.counts)[schedule.client]
     waited = _sums(of_client, schedule.relative_delay, rates.size)
     tasks = _sums(of_client, np.ones(schedule.rounds), rates.size)

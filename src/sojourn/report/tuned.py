@@ -13,11 +13,12 @@ from sojourn.report.page import Section
 from sojourn.report.verdict import Rung, Tuning, checked_tuning
 from sojourn.runs.factors import Effect, effects_on, levels_of, main_effects
 from sojourn.runs.folder import Run
+from sojourn.runs.measure import relative, scored_by
 
 Candidate = tuple[str, float]
 """A strategy at a learning rate."""
 Tracks = Mapping[Candidate, list[tuple[float, float]]]
-"""Fraction of the run and score at every rung that each candidate ran."""
+"""Fraction of the run and score, as it is shown, at every rung that each candidate ran."""
 
 
 class Condition(TypedDict):
@@ -53,7 +54,7 @@ def race_figure(
     These are the best candidates that ran to the end. ``strategies`` are those of the run's other
     figures, so that a strategy has the same colour in all.
     """
-    tracks = _tracks(race)
+    tracks = _tracks(race, criterion)
     rungs = [float(rung["fraction"]) for rung in race]
     finalists = [candidate for candidate, points in tracks.items() if points[-1][0] == rungs[-1]]
     finalists.sort(key=lambda candidate: tracks[candidate][-1][1])
@@ -81,7 +82,7 @@ def race_figure(
     )
     view = View(
         "part of the run",
-        f"{criterion} on held-out data",
+        f"{scored_by(criterion)} on held-out data",
         tuple(series),
         categories=tuple(_part(rung) for rung in rungs),
         log_y=all(value > 0 for s in series for value in s.y if math.isfinite(value)),
@@ -116,7 +117,7 @@ def _compared(tuning: Tuning) -> str:
 
 def _tried_table(tuning: Tuning) -> Table:
     """The learning rates that were tried of every strategy, the best, and how far it went."""
-    tracks = _tracks(tuning["race"])
+    tracks = _tracks(tuning["race"], tuning["criterion"])
     rows = []
     for strategy in dict.fromkeys(name for name, _ in tracks):
         rates = sorted(rate for name, rate in tracks if name == strategy)
@@ -132,16 +133,18 @@ def _tried_table(tuning: Tuning) -> Table:
         columns,
         tuple(row for *_, row in sorted(rows)),
         title="What was tried",
-        note="Learning rates that diverged are left out.",
+        note=f"The score is the {scored_by(tuning['criterion'])}, on held-out data. Learning rates that "
+        "diverged are left out.",
     )
 
 
-def _tracks(race: Sequence[Rung]) -> Tracks:
+def _tracks(race: Sequence[Rung], criterion: str) -> Tracks:
     tracks: dict[Candidate, list[tuple[float, float]]] = {}
     for rung in race:
-        for entry in rung["candidates"]:
+        scores = relative([float(entry["score"]) for entry in rung["candidates"]], criterion)
+        for entry, score in zip(rung["candidates"], scores, strict=True):
             key = str(entry["name"]), float(entry["learning_rate"])
-            tracks.setdefault(key, []).append((float(rung["fraction"]), float(entry["score"])))
+            tracks.setdefault(key, []).append((float(rung["fraction"]), score))
     return tracks
 
 
@@ -209,8 +212,9 @@ def conditions_section(run: Run, index: int) -> Section | None:
         scores = [condition["scores"].get(name) for name in names]
         finite = [score for score in scores if score is not None]
         best = min(finite, default=math.nan)
+        shown = dict(zip(finite, relative(finite, tuning["criterion"]), strict=True))
         texts = (
-            "diverged" if score is None else number(score) + (" *" if score == best else "")
+            "diverged" if score is None else number(shown[score]) + (" *" if score == best else "")
             for score in scores
         )
         rows.append((f"{condition['condition']}", *texts))
@@ -218,7 +222,7 @@ def conditions_section(run: Run, index: int) -> Section | None:
         anchor=f"conditions-{index}",
         title="What the answer depends on",
         lead="Pilot runs of the recommended strategy and its nearest rivals, under conditions other than "
-        f"the assumed ones. The number is the {tuning['criterion']} on held-out data, smaller being better; "
+        f"the assumed ones. The number is the {scored_by(tuning['criterion'])} on held-out data, smaller being better; "
         "* marks the best of a row.",
         tables=(Table(("if", *names), tuple(rows), title="Scores under other conditions"),),
         folded=True,

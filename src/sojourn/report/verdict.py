@@ -233,7 +233,7 @@ def _scores(
                 name: len(histories) - reached(histories, target)
                 for name, histories in runs.items()
             }
-            return f"time to {measure.target(target)}", times, missed
+            return measure.time_to(target), times, missed
     sign = -1.0 if measure.higher_is_better else 1.0
     ends = {}
     for name, histories in runs.items():

@@ -49,7 +49,7 @@ def significant_difference(
     if error == 0.0:
         return round(mean, 12) if mean else None
     level = tests.level_of(pairs) if isinstance(tests, SequentialTest) else LEVEL / tests
-    return round(mean, 12) if abs(mean) > _t_limit(level, pairs) * error else None
+    return round(mean, 12) if abs(mean) > t_limit(level, pairs) * error else None
 
 
 TRIALS = 50_000
@@ -122,7 +122,7 @@ class SequentialTest:
             return Interval(float(differences.mean()) if number else math.nan, *_NOWHERE, number)
         found = Estimate.from_samples(differences)
         mean = float(found.mean)
-        margin = _t_limit(self.level_of(number, level), number) * float(found.standard_error)
+        margin = t_limit(self.level_of(number, level), number) * float(found.standard_error)
         return Interval(mean, mean - margin, mean + margin, number)
 
     def needed(self, gap: float, deviation: float, level: float = LEVEL, *, made: int = 0) -> float:
@@ -136,7 +136,7 @@ class SequentialTest:
         (12.0, 99.0, inf)
         """
         for pairs in self.pairs:
-            limit = _t_limit(self.level_of(pairs, level), pairs)
+            limit = t_limit(self.level_of(pairs, level), pairs)
             if pairs > made and limit * deviation < gap * math.sqrt(pairs):
                 return float(pairs)
         nominal = self.level_of(self.pairs[-1], level)
@@ -164,14 +164,14 @@ def _first(significant: NDArray[np.bool_]) -> float:
     return float(_PAIRS_TO_TRY[significant.argmax()]) if significant.any() else math.inf
 
 
-def _t_limit(level: float, pairs: int) -> float:
+def t_limit(level: float, pairs: int) -> float:
     """The two-sided critical value of Student's t for the mean of ``pairs`` differences."""
     return -float(stdtrit(pairs - 1, level / 2.0))
 
 
 @cache
 def _t_limits(level: float) -> FloatArray:
-    """`_t_limit` for every number of pairs to try."""
+    """`t_limit` for every number of pairs to try."""
     return -np.asarray(stdtrit(_PAIRS_TO_TRY - 1, level / 2.0), dtype=np.float64)
 
 

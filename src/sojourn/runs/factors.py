@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from sojourn._support.estimate import Estimate
 from sojourn.errors import InvalidInput
-from sojourn.runs.comparison import LEVEL
+from sojourn.runs.comparison import LEVEL, t_limit
 from sojourn.runs.history import History
 
 FACTORS = ("policy", "rule", "weighting", "optimiser", "averaging", "local steps")
@@ -175,8 +174,7 @@ def _effect(
     found, seeds = Estimate.from_samples(gaps), len(gaps)
     value, low, high = float(found.mean), -math.inf, math.inf
     if seeds > 1:
-        limit = -float(stdtrit(seeds - 1, LEVEL / (2.0 * max(1, tests))))
-        margin = limit * float(found.standard_error)
+        margin = t_limit(LEVEL / max(1, tests), seeds) * float(found.standard_error)
         low, high = value - margin, value + margin
     if ratio:
         value, low, high = math.exp(value), math.exp(low), math.exp(high)

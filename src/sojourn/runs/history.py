@@ -185,25 +185,19 @@ class History:
     def time_to(self, target: float) -> float:
         """The time of the first evaluation at which the primary measure is at least as good as ``target``.
 
-        ``nan`` if there is none. This is the one definition of a time to a target: summaries, tables,
-        figures, `sojourn tune` and its page all use it, and nothing is interpolated. The target was not
+        ``nan`` if there is none (`Measure.first`). This is the one time to a target: summaries, tables,
+        figures, `sojourn tune` and its page all show it, and nothing is interpolated. The target was not
         yet reached at the previous evaluation, `resolution` time units earlier.
         """
-        k = self._first_row(target)
+        k = self.measure.first(self.values(self.measure), target)
         return math.nan if k is None else float(self.time[k])
 
     def resolution(self, target: float) -> float:
         """The time between `time_to` and the previous evaluation, at which the target was not reached."""
-        k = self._first_row(target)
+        k = self.measure.first(self.values(self.measure), target)
         if k is None:
             return math.nan
         return float(self.time[k] - self.time[k - 1]) if k else 0.0
-
-    def _first_row(self, target: float) -> int | None:
-        values = self.values(self.measure)
-        good = values >= target if self.measure.higher_is_better else values <= target
-        reached = np.flatnonzero(good)
-        return int(reached[0]) if reached.size else None
 
     def to_records(self) -> list[dict[str, object]]:
         """One dictionary per row, labels included: what ``pandas.DataFrame`` and polars take."""

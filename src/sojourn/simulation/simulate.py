@@ -4,7 +4,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Unpack
@@ -313,20 +313,17 @@ def replicate(
             energy=float(energy_used(schedule).sum()) / schedule.rounds if powered else 0.0,
         )
 
-    summaries: list[_Summary | None] = [None] * replicates
+    summaries: list[_Summary] = []
     pool = ThreadPoolExecutor(max_workers=threads)
     try:
         with shown(progress if progress is not None else sys.stderr.isatty()) as bar:
             bar.start("replicates", replicates)
-            futures: dict[Future[_Summary], int] = {
-                pool.submit(run, child): r for r, child in enumerate(spawned(seed, replicates))
-            }
-            for future in as_completed(futures):
-                summaries[futures[future]] = future.result()
+            for summary in pool.map(run, spawned(seed, replicates)):
+                summaries.append(summary)
                 bar.advance(1)
     finally:
         pool.shutdown(cancel_futures=True)
-    return _pool(network, [s for s in summaries if s is not None], powered=powered)
+    return _pool(network, summaries, powered=powered)
 
 
 class _Summary(NamedTuple):

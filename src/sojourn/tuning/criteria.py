@@ -82,8 +82,8 @@ class Criterion:
         """How good a pilot run is up to time ``until``, smaller better; infinite if it diverged.
 
         A final value is averaged over the last 15 % of that time, in logarithms where it can be. The time to a
-        target is interpolated between evaluations, which would make ties of runs that differ. A run
-        that has not reached its target ranks behind all that have, by how far it is on its way there.
+        target is interpolated between evaluations (`Measure.crossing`), for ranking alone. A run that has
+        not reached its target ranks behind all that have, by how far it is on its way there.
         """
         if history.diverged_at is not None or history.rows == 0:
             return math.inf
@@ -91,7 +91,7 @@ class Criterion:
         time, values = history.time[seen], history.values(self.measure)[seen]
         if self.kind == "target":
             assert self.target is not None
-            reached = self._crossed(time, values)
+            reached = self.measure.crossing(time, values, self.target)
             return until * (1.0 + self._way_left(values)) if reached is None else reached
         costs = np.asarray([self.cost(value) for value in values.tolist()])
         if self.kind == "area":
@@ -101,19 +101,6 @@ class Criterion:
         if (costs > 0.0).all():
             return float(np.exp(np.mean(np.log(costs))))
         return float(np.mean(costs))
-
-    def _crossed(self, time: np.ndarray, values: np.ndarray) -> float | None:
-        """When a line between the evaluations crosses the target: runs are ranked finer than they are evaluated."""
-        assert self.target is not None
-        short = self.target - values if self.measure.higher_is_better else values - self.target
-        reached = np.flatnonzero(short <= 0.0)
-        if not reached.size:
-            return None
-        k = int(reached[0])
-        if k == 0:
-            return float(time[0])
-        part = short[k - 1] / (short[k - 1] - short[k])
-        return float(time[k - 1] + part * (time[k] - time[k - 1]))
 
     def _way_left(self, values: np.ndarray) -> float:
         """The fraction of the way from the first value to the target that the best one lacks."""
@@ -142,6 +129,6 @@ class Criterion:
     def describe(self) -> str:
         """The criterion in words, for tables and sentences."""
         if self.kind == "target":
-            return f"time to {self.measure.target(self.target or 0.0)}"
+            return self.measure.time_to(self.target or 0.0)
         label = self.measure.label
         return f"final {label}" if self.kind == "final" else f"mean {label} over time"

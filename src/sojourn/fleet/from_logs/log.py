@@ -23,7 +23,7 @@ from sojourn.fleet.from_logs.columns import BadRow
 from sojourn.fleet.from_logs.presence import Presence
 from sojourn.fleet.from_logs.rows import UNDECODED, Only, Rows, read_rows, shown_text
 from sojourn.fleet.from_logs.times import (
-    UNIT_NAMES,
+    UNITS,
     Ambiguous,
     TimeReader,
     clock_format,
@@ -334,7 +334,7 @@ class _Checks:
             start = np.where(dates["start"], start, start * self.scale)
             end = np.where(dates["end"], end, end * self.scale)
         if self.scale != 1.0 and not {"start", "end"} & set(units):
-            unit = UNIT_NAMES[self.scale]
+            unit = UNITS[self.scale][-1]
             self.notes.append(f"numbers are read as {unit} since 1970, and rates are per second")
         if reader.without_zone:
             self.notes.append(

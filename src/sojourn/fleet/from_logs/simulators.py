@@ -34,7 +34,6 @@ def read_capacity(
     *,
     samples: int,
     kilobits: float,
-    passes: float = PASSES,
 ) -> tuple[Fleet, str]:
     r"""The fleet of a ``client_device_capacity`` file, a client per device, and its SHA-256.
 
@@ -51,7 +50,7 @@ def read_capacity(
         where = f"{path}: device {name}"
         work.append(_positive(device, "computation", where))
         link.append(kilobits / _positive(device, "communication", where))
-    rates = [1000.0 / (check_number("passes", passes, above=0) * samples * x) for x in work]
+    rates = [1000.0 / (PASSES * samples * x) for x in work]
     names = [str(name) for name in devices]
     with reading(path):
         return Fleet(rates, names=names, downlink=link, uplink=link), checksum

@@ -13,7 +13,6 @@ from sojourn.types import FloatArray
 
 EPOCH_UNITS = {1e17: 1e-9, 1e14: 1e-6, 1e11: 1e-3}
 """Times since 1970 from these numbers on are in nanoseconds, microseconds and milliseconds."""
-UNIT_NAMES = {1e-3: "milliseconds", 1e-6: "microseconds", 1e-9: "nanoseconds"}
 UNITS = {
     1e-9: ("ns", "nanos", "nanoseconds"),
     1e-6: ("us", "µs", "μs", "micros", "microseconds"),

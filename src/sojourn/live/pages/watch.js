@@ -43,7 +43,7 @@
       (now.kind === "deploy" && now.strategies.length < 2 ? [] : now.strategies).map((s) => [element("span", {}, sample(s.ink), s.name), `${s.ended} of ${s.runs}`, s.value, shown(s.staleness)]));
     table("pilots", ["strategy", "learning rate", now.pilots.length ? `held-out ${now.pilots[0].measure}` : ""], now.pilots.map((p) => [p.name, shown(p.learning_rate), p.value]));
     const race = now.race || { rungs: [], rows: [] };
-    $("race-hint").textContent = now.race ? `the best learning rate of every strategy; a rung is a part of the run, a smaller score is better, – where it was stopped; ${race.ran.join(", ")} candidates ran, ${race.gradients.toLocaleString("en")} gradients in all` : "";
+    $("race-hint").textContent = now.race ? `the best learning rate of every strategy; a rung is a part of the run, scored by ${race.scored_by} on held-out data, smaller is better, – where it was stopped; ${race.ran.join(", ")} candidates ran, ${race.gradients.toLocaleString("en")} gradients in all` : "";
     table("race", ["strategy", "learning rate", ...race.rungs.map((f) => (f < 1 ? `to 1/${shown(1 / f)} of the run` : "to the end"))], race.rows.map((r) => [r.name, shown(r.learning_rate), ...r.scores.map((s) => shown(s))]));
     const planned = now.clients.some((c) => c.planned !== null);
     table("clients", ["client", "status", "queue", "updates used", "refused", "speed", ...(planned ? ["planned", "of plan"] : []), "staleness", "theory", "norm", "agreement", "of largest speed"],
