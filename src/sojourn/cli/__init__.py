@@ -63,7 +63,7 @@ def _common(
     trust: bool = typer.Option(
         False,
         "--trust",
-        help="Run code that a file or folder of others names: a strategy, a plan, a run folder.",
+        help="Run code that is named in files from others: a strategy, a plan, a run folder.",
     ),
     use_edited: bool = typer.Option(
         False,
@@ -202,13 +202,19 @@ def _process_started() -> float:
 
 
 def _blame_users_code(error: Exception) -> None:
-    """Where the user's own code raised: print its frames and one sentence, and end."""
+    """Where the user's own code raised, or was given what it cannot take: one sentence, and the end.
+
+    The frames of that code are printed before it.
+    """
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).is_file() and not _is_library(Path(frame.filename).resolve())
     ]
+    notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     if not frames:
+        if notes:  # of a library that was called with the user's model or samples
+            _refuse(SojournError(f"{type(error).__name__}: {error}{notes}"))
         return
     last = frames[-1]
     typer.echo(printable("".join(traceback.format_list(frames))), err=True, nl=False)
@@ -218,7 +224,7 @@ def _blame_users_code(error: Exception) -> None:
     _refuse(
         SojournError(
             f"your code, {Path(last.filename).name}, line {last.lineno}, in {last.name}: "
-            f"{type(error).__name__}: {error}{hint}"
+            f"{type(error).__name__}: {error}{hint}{notes}"
         )
     )
 

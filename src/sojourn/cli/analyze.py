@@ -29,12 +29,12 @@ from sojourn.cli.output import (
 from sojourn.dispatch import Policy, as_policy
 from sojourn.dispatch.analysis import analyze as analyze_network
 from sojourn.errors import InvalidInput
-from sojourn.fleet import Fleet, Network
+from sojourn.fleet import Network
 from sojourn.fleet.named import read_fleet, read_routing
 from sojourn.planning.search import group_clients
 from sojourn.theory.bounds import Bound, max_learning_rate, per_round_bound, per_time_bound
 from sojourn.theory.constants import LearningConstants, read_constants
-from sojourn.theory.energy import POWERS, energy_per_round
+from sojourn.theory.energy import energy_per_round, has_powers
 from sojourn.theory.floor import noise_floor
 from sojourn.theory.jackson import Analysis
 
@@ -84,10 +84,11 @@ def analyze(
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(help="eta in the bounds.", show_default=str(LEARNING_RATE)),
+        typer.Option(help="Learning rate, eta in the bounds.", show_default=str(LEARNING_RATE)),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="T in the bounds.", show_default=str(ROUNDS))
+        int | None,
+        typer.Option(help="Number of rounds, T in the bounds.", show_default=str(ROUNDS)),
     ] = None,
     server_rate: ServerRateOption = None,
     group: GroupOption = None,
@@ -201,7 +202,7 @@ def _steady_state(analysis: Analysis, policy: Policy) -> dict[str, object]:
             "utilization": analysis.server_utilization,
             "mean_updates": analysis.mean_at_server,
         }
-    if _has_powers(fleet):
+    if has_powers(fleet):
         energy = energy_per_round(network)
         stations["energy_per_round"] = {"value": energy.value, **energy.terms}
     return {
@@ -217,10 +218,6 @@ def _steady_state(analysis: Analysis, policy: Policy) -> dict[str, object]:
         "exact": analysis.is_exact,
         **stations,
     }
-
-
-def _has_powers(fleet: Fleet) -> bool:
-    return any(name in fleet.columns for name in POWERS)
 
 
 @dataclass(frozen=True)
@@ -312,7 +309,7 @@ def _show(analysis: Analysis, policy: Policy, rows: Sequence[ClassRow], console:
             f"{analysis.server_utilization:.1%}; {printed(analysis.mean_at_server)} updates wait "
             "there or are being made at the end of a round"
         )
-    if _has_powers(network.fleet):
+    if has_powers(network.fleet):
         energy = energy_per_round(network)
         terms = ", ".join(
             f"{name} {printed(value)}" for name, value in energy.terms.items() if value

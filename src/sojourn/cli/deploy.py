@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sojourn.cli import app
-from sojourn.cli.output import say_next, say_verdict, screen
+from sojourn.cli.output import say_next, say_verdict, screen, stop_interrupted
 from sojourn.errors import InvalidInput, MissingExtra
 from sojourn.runs.folder import RunFolder
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from sojourn.deployment.status import RunStatus
     from sojourn.fleet import Network
 
-INTERRUPTED = 130
 SECONDS_BETWEEN_LINES = 10.0
 LOGS = "logs"
 
@@ -126,13 +125,10 @@ def local(
                 return
     except KeyboardInterrupt:
         options = "".join(f"--{key} {value} " for key, value in asked.items() if value)
-        typer.secho(
-            f"interrupted; everything is stopped. Go on with: sojourn deploy local {folder} "
-            f"{options}{'--in-process ' if in_process else ''}--pause {pause} --out {results} --resume",
-            fg="yellow",
-            err=True,
+        stop_interrupted(
+            f"Everything is stopped. Go on with: sojourn deploy local {folder} "
+            f"{options}{'--in-process ' if in_process else ''}--pause {pause} --out {results} --resume"
         )
-        raise typer.Exit(INTERRUPTED) from None
     _say_outcome(results)
 
 

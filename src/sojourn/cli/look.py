@@ -263,7 +263,7 @@ def _show_factors(read: "Sequence[Run]", targets: Sequence[float] | None) -> Non
             f"{run.name}: no two strategies differ in one factor alone. Run a factorial experiment: "
             "every combination of the levels that you want to compare."
         )
-    about = f"final {measure.name}" if target is None else f"time to {measure.target(target)}"
+    about = f"final {measure.name}" if target is None else measure.time_to(target)
     table = plain_table(
         ["factor", "level", "instead of"], [f"effect on {about}", "95 %", "pairs", "significant"]
     )

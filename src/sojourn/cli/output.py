@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import typer
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ClassRow: TypeAlias = Mapping[str, float | str]
 """What is known of a class of clients, by column: its ``name``, and numbers."""
+INTERRUPTED = 130
 CHOSEN = "green"
 """The colour of the row that is chosen; yellow is for caution, and nothing else is coloured."""
 MOST_ROWS = 40
@@ -48,6 +49,12 @@ def say_above(text: str) -> None:
     sys.stderr.write(
         f"{text}\n"
     )  # typer.echo has a stream of its own, of which the bar knows nothing
+
+
+def stop_interrupted(text: str) -> NoReturn:
+    """Say how to go on after Ctrl-C, and end as the shell expects of a command that it ended."""
+    typer.secho(f"interrupted. {text}", fg="yellow", err=True)
+    raise typer.Exit(INTERRUPTED) from None
 
 
 def say_next(*words: str | Path, note: str = "") -> None:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from sojourn._support.configuration import Table as Settings
 from sojourn._support.extensions import is_extension
+from sojourn._support.numbers import or_null
 from sojourn._support.progress import steps
 from sojourn._support.provenance import provenance
 from sojourn.cli import app
@@ -114,31 +115,40 @@ def plan(
     ] = None,
     server_rate: ServerRateOption = None,
     server_power: Annotated[
-        float | None, typer.Option(help="What the server draws, for energy.")
+        float | None, typer.Option(help="Power of the server, for energy and time-and-energy.")
     ] = None,
-    time: Annotated[float | None, typer.Option(help="Time units for time-budget.")] = None,
-    rounds: Annotated[float | None, typer.Option(help="T for per-time and per-round.")] = None,
+    time: Annotated[
+        float | None, typer.Option(help="How long you can train, for time-budget.")
+    ] = None,
+    rounds: Annotated[
+        float | None, typer.Option(help="Number of rounds T, for per-time and per-round.")
+    ] = None,
     concurrency: Annotated[
         int | None, typer.Option(help="Tasks in flight, m. Chosen if left out.")
     ] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="eta. Chosen if left out.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Learning rate, eta. Chosen if left out.")
+    ] = None,
     routing: Annotated[
         str | None,
         typer.Option(help="uniform, balanced, square-root or a CSV. Chosen if left out."),
     ] = None,
     constants: Annotated[
         str | None,
-        typer.Option(help="L,sigma,M,A, a TOML file from `sojourn calibrate`, or default."),
+        typer.Option(
+            help="Constants of the bounds (smoothness, gradient noise, heterogeneity, initial gap): L,sigma,M,A, "
+            "a TOML file from `sojourn calibrate`, or default."
+        ),
     ] = None,
     bound: Annotated[
         str,
         typer.Option(
-            help="The paper's bound (paper), or the one with a smaller staleness (tight)."
+            help="Which bound: the paper's (paper), or one with a smaller staleness term (tight)."
         ),
     ] = "paper",
     buffer: Annotated[
         str,
-        typer.Option(help="Updates that the server collects for each that it makes, or best."),
+        typer.Option(help="Updates of clients that the server averages into one step, or best."),
     ] = "1",
     group: GroupOption = None,
     sort: Annotated[str | None, typer.Option(help=sort_help(SORTED_BY), show_default=False)] = None,
@@ -165,8 +175,8 @@ def plan(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="never-queue, or routed for a server that may not know who is idle: what the file "
-            "says is run.",
+            help="Policy to write into the file: never-queue, or routed for a server that may not know "
+            "who is idle.",
             show_default="what theory recommends: never-queue wherever it is known to be better",
         ),
     ] = None,
@@ -402,7 +412,7 @@ def as_table(plan: Plan, policy: Policy, sort: str | None = None) -> dict[str, o
         "guarantee": plan.is_guarantee,
         "rounds": plan.rounds,
         "comparison": {
-            name: {key: _or_null(value) for key, value in asdict(row).items()}
+            name: {key: or_null(value) for key, value in asdict(row).items()}
             for name, row in plan.comparison().items()
         },
         "noise_floor": noise_floor(plan.fleet, plan.concurrency),
@@ -424,11 +434,6 @@ def _classes(plan: Plan) -> list[ClassRow]:
         }
         for k in range(fleet.classes)
     ]
-
-
-def _or_null(value: float | None) -> float | None:
-    """JSON has no infinity, which stands for out of reach, and nothing for what is unknown."""
-    return None if value is None or not math.isfinite(value) else value
 
 
 def show(plan: Plan, policy: Policy, console: Console, sort: str | None = None) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from sojourn._support.checks import check_number
 from sojourn._support.estimate import Estimate
-from sojourn._support.numbers import plus_minus
+from sojourn._support.numbers import or_null, plus_minus
 from sojourn.cli import app
 from sojourn.cli.options import JsonOption, ServerRateOption
 from sojourn.cli.output import (
@@ -178,7 +178,9 @@ def simulate(
     ] = None,
     model_bytes: Annotated[
         float | None,
-        typer.Option(help="Size of the model: tells the bytes of every client, each way."),
+        typer.Option(
+            help="Size of the model in bytes: adds the traffic of every client, each way."
+        ),
     ] = None,
     work: Annotated[
         float | None,
@@ -187,7 +189,7 @@ def simulate(
             show_default="the local steps of the file's rule; 1 for a fleet",
         ),
     ] = None,
-    warm_up: Annotated[int, typer.Option(help="Leave out this many first rounds.")] = 0,
+    warm_up: Annotated[int, typer.Option(help="Rounds at the start that are left out.")] = 0,
     replicates: Annotated[
         int | None,
         typer.Option(help="Independent runs.", show_default="20; none with --out or --timeline"),
@@ -445,15 +447,11 @@ def _traffic(network: Network, estimates: "Estimates", model_bytes: float) -> li
 def _row(estimate: Estimate, theory: float | None, k: int | tuple[()] = ()) -> Row:
     """One comparison; what cannot be had, such as the staleness of a client never seen, is None."""
     mean, error = float(np.asarray(estimate.mean)[k]), float(np.asarray(estimate.standard_error)[k])
-    row = Row(mean=_finite(mean), standard_error=_finite(error))
+    row = Row(mean=or_null(mean), standard_error=or_null(error))
     if theory is not None:
-        row["theory"] = _finite(float(theory))
-        row["z"] = _finite(float(Estimate(mean, error).z_scores(theory)))
+        row["theory"] = or_null(float(theory))
+        row["z"] = or_null(float(Estimate(mean, error).z_scores(theory)))
     return row
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _explanation(compared: Comparison, scenario: "Scenario", has_hours: bool, warm_up: int) -> str:

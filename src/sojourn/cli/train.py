@@ -33,6 +33,7 @@ from sojourn.cli.output import (
     say_next,
     say_verdict,
     screen,
+    stop_interrupted,
     wrapped,
 )
 from sojourn.errors import InvalidInput
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from sojourn.training.experiment.calibrate import Calibration
     from sojourn.training.experiment.experiment import Experiment
 
-INTERRUPTED = 130
 COUNTS = ("updates", "gradients")
 DROPPED = (*COUNTS, "mean", "rate")
 """Columns to do without where there is no room for all, the first one first."""
@@ -117,12 +117,10 @@ def train(
             progress.start("preparing the runs")
             run_experiment(definition, folder, engine_used, resume=resume, progress=progress)
     except KeyboardInterrupt:
-        typer.secho(
-            f"interrupted. Finished runs are saved; continue with: sojourn train {experiment} "
-            f"--out {folder} --resume",
-            err=True,
+        stop_interrupted(
+            f"Finished runs are saved; continue with: sojourn train {experiment} --out {folder} "
+            "--resume"
         )
-        raise typer.Exit(INTERRUPTED) from None
     run = RunFolder(folder).read()
     verdict = run_verdict(run)
     _show(run, _console(), verdict.pick)

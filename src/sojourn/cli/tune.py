@@ -32,6 +32,7 @@ from sojourn.cli.output import (
     say_first,
     say_verdict,
     screen,
+    stop_interrupted,
     wrapped,
 )
 from sojourn.dispatch.analysis import analyze
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from sojourn.tuning.setting import Setting
     from sojourn.tuning.tune import Tuned
 
-INTERRUPTED = 130
 FLEET = "three-clusters"
 """Of `sojourn demo`, as its experiment names it."""
 BUDGET = 120.0
@@ -112,7 +112,7 @@ def tune(
 ) -> None:
     """Choose policy, rule and learning rate by pilot runs, and confirm the choice on fresh seeds.
 
-    What an interrupted command finished is not run again.
+    The same command goes on after an interruption: finished runs are not repeated.
 
     Example: sojourn tune experiments/digits.toml --target 0.8 --budget 5m --jobs 2
     """
@@ -157,11 +157,9 @@ def tune(
             )
     except KeyboardInterrupt:
         _say_best_so_far(folder, setting)
-        typer.secho(
-            f"interrupted. What is done is saved; run the same command again to go on with {folder}.",
-            err=True,
+        stop_interrupted(
+            f"What is done is saved; run the same command again to go on with {folder}."
         )
-        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         typer.echo(RunFolder(folder).tuning_path.read_text(encoding="utf-8"))
         return
