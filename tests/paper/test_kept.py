@@ -1,7 +1,9 @@
 """The tables about the paper come from the files of the reproduction that is kept."""
 
 import json
+import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,17 +79,25 @@ def test_tables_say_what_the_files_say(folder: Path) -> None:
 
 
 def test_runs_of_a_full_size_cell_are_tabled_from_its_history() -> None:
-    table = runs(RESULTS / "kmnist-three-clusters-3000-units").splitlines()
+    folder = RESULTS / "kmnist-three-clusters-3000-units"
     last = {}
-    for line in (
-        (RESULTS / "kmnist-three-clusters-3000-units/history.jsonl").read_text().splitlines()
-    ):
+    for line in (folder / "history.jsonl").read_text().splitlines():
         row = json.loads(line)
-        last[row["strategy"]] = row
-    assert len(table) == 2 + len(last)
-    for line, row in zip(table[2:], last.values(), strict=True):
+        last[row["strategy"], row["seed"]] = row
+    by_strategy: dict[str, list[dict[str, Any]]] = {}
+    for (strategy, _), row in last.items():
+        by_strategy.setdefault(strategy, []).append(row)
+    table = runs(folder).splitlines()
+    assert len(table) == 2 + len(by_strategy)
+    for line, rows in zip(table[2:], by_strategy.values(), strict=True):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        assert cells[1:4] == [f"{row['round']:,}", "3,000", f"{100 * row['test_accuracy']:.1f}"]
+        rounds = sum(row["round"] for row in rows) / len(rows)
+        assert cells[1:4] == [str(len(rows)), f"{rounds:,.0f}", "3,000"]
+        ended = [100 * row["test_accuracy"] for row in rows]
+        mean, *error = map(float, cells[4].split(" ± "))
+        assert mean == pytest.approx(statistics.mean(ended), abs=0.051)
+        expected = [statistics.stdev(ended) / len(rows) ** 0.5] if len(rows) > 1 else []
+        assert error == pytest.approx(expected, abs=0.051)
 
 
 def test_blocks_are_written_anew_and_the_rest_is_left(folder: Path) -> None:

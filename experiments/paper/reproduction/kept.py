@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from reproduction.estimate import in_words
 from reproduction.figures import read_figures
 from reproduction.palette import marked_label
@@ -16,10 +18,12 @@ from reproduction.run import read_record
 from reproduction.statements import statements_table
 from reproduction.training import read_finding
 from reproduction.verdict import OUTCOMES, Finding
+from sojourn._support.estimate import Estimate
 from sojourn._support.files import replacing
 from sojourn.errors import InvalidFile
 from sojourn.figures.figure import Table
 from sojourn.runs.folder import RunFolder
+from sojourn.runs.history import History
 
 ACCURACY = "accuracy over the last tenth, %"
 SHOWN = {"3": "per round", "6": "per time", "10": "own learning rates"}
@@ -131,18 +135,29 @@ def figures(folder: Path, claim: str | None = None) -> str:
 
 
 def runs(folder: Path, claim: str | None = None) -> str:
-    """A row for every run in a folder of `sojourn train`: how long it was, and how accurate."""
+    """A row for every strategy in a folder of `sojourn train`: its runs, their length, how accurate."""
+    by_strategy: dict[str, list[History]] = {}
+    for history in RunFolder(folder).histories:
+        by_strategy.setdefault(history.strategy, []).append(history)
     rows = [
         (
-            marked_label(history.strategy),
-            f"{history.round[-1]:,}",
-            f"{history.time[-1]:,.0f}",
-            f"{100 * history.final_accuracy:.1f}",
-            f"{100 * history.mean_accuracy:.1f}",
+            marked_label(strategy),
+            str(len(histories)),
+            f"{np.mean([history.round[-1] for history in histories]):,.0f}",
+            f"{np.mean([history.time[-1] for history in histories]):,.0f}",
+            f"{Estimate.from_samples([100 * history.final_accuracy for history in histories]):.1f}",
+            f"{Estimate.from_samples([100 * history.mean_accuracy for history in histories]):.1f}",
         )
-        for history in RunFolder(folder).histories
+        for strategy, histories in by_strategy.items()
     ]
-    columns = ("routing", "rounds", "time units", "final test accuracy, %", "mean over time, %")
+    columns = (
+        "routing",
+        "seeds",
+        "rounds",
+        "time units",
+        "final test accuracy, %",
+        "mean over time, %",
+    )
     return _markdown(columns, rows)
 
 
