@@ -363,8 +363,8 @@ README_ROWS = {
     ("rule", "fedbuff"): "FedBuff instead of asynchronous SGD",
     ("rule", "fedasync"): "FedAsync instead of asynchronous SGD",
     ("optimiser", "adam"): "adaptive server steps instead of plain",
-    ("averaging", "averaged"): "mean of the last versions",
-    ("weighting", "debias 1, cap 5"): "weights against bias, capped",
+    ("averaging", "averaged"): "mean of the last versions instead of the last one",
+    ("weighting", "debias 1, cap 5"): "debiased, capped weights instead of plain",
 }
 
 

@@ -117,6 +117,13 @@ def test_readme_is_short_and_its_code_fits_a_screen() -> None:
     assert [line for line in code if len(line) > README_COLUMNS] == []
 
 
+def test_every_example_of_ones_own_data_has_at_most_thirty_lines() -> None:
+    page = (DOCS / "your-data.md").read_text(encoding="utf-8")
+    blocks = [block.split("```")[0].split("\n") for block in page.split("```python\n")[1:]]
+    assert len(blocks) == 5
+    assert max(sum(bool(line) for line in block) for block in blocks) <= 30
+
+
 def test_every_command_has_a_table_of_its_options(built: Path) -> None:
     spec = importlib.util.spec_from_file_location("sessions", DOCS / "sessions.py")
     assert spec is not None and spec.loader is not None
