@@ -57,7 +57,7 @@ def write_checkpoint(
         "version": state.version,
         "numbers": dict(state.numbers),
         "held": dispatcher.held,
-        "planned_at": dispatcher.replanning.planned_at,
+        "planned_at": dispatcher.planned_at,
         "counts": dispatcher.counts.to_dict(),
         "concurrency": dispatcher.concurrency,
         "rule": rule_to_table(dispatcher.rule),
@@ -123,7 +123,7 @@ def _restore(
     dispatcher.deadlines = dataclasses.replace(dispatcher.deadlines, **meta["deadlines"])
     dispatcher.counts = Counts(**meta["counts"])
     dispatcher.held = meta["held"]
-    dispatcher.replanning.planned_at = meta["planned_at"]
+    dispatcher.planned_at = meta["planned_at"]
     dispatcher.random.bit_generator.state = meta["random"]
     for client, values in zip(dispatcher.clients, meta["clients"], strict=True):
         client.estimate = RateEstimate.from_dict(values["estimate"])

@@ -14,15 +14,13 @@ towards some of them nor shortened because others are gone.
 
 import math
 from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sojourn.deployment.guard.guard import Guard, GuardState
 from sojourn.deployment.guard.screens import Gradient, Submission, Verdict, unusable
-from sojourn.deployment.router import Replan, Replanning, Router
+from sojourn.deployment.router import Replan, Router
 from sojourn.deployment.speeds import Deadlines, RateEstimate, rates_of
 from sojourn.deployment.tasks import (
     FIRST_RETRY_SECONDS,
@@ -55,15 +53,6 @@ from sojourn.types import FloatArray, Vector
 
 LOOKS_AT_NEW = (1, 4, 16)
 """Tasks after which the speed of a device that was let in is used, whenever the next look is due."""
-
-
-class Reply(NamedTuple):
-    """What a client answered to a task; nothing about it is trusted."""
-
-    update: object
-    claimed: int | None
-    loss: float
-    steps: int | None
 
 
 class Dispatcher:
@@ -149,7 +138,9 @@ class Dispatcher:
             client_weights=client_weights,
             listed=self.listed,
         )
-        self.replanning = Replanning(self.router, replan, replan_every)
+        self.replan, self.replan_every = replan, replan_every
+        self.planned_at = 0
+        """How many updates had been used when the router was last told of new speeds."""
         self.guard = GuardState(
             Guard() if guard is None else guard,
             size=weights.size,
@@ -201,7 +192,6 @@ class Dispatcher:
         that the client saw, and ``steps`` how many local steps it took, if the server did not say.
         """
         actions = Actions()
-        answer = Reply(update, claimed, math.nan if loss is None else loss, steps)
         task = self.tasks.get(number)
         in_flight = task is not None
         if task is None and client is not None:
@@ -213,12 +203,20 @@ class Dispatcher:
             return self._unexpected(number, client, actions)
         seconds = self._answered(sender, number, now, actions)
         if in_flight or self._welcome_late(task, update, actions):
-            self._take_in(task, answer, seconds, now, actions)
+            steps = steps or steps_of(self.rule, task.client)
+            sender.gradients += steps
+            verdict = self._judge(task, update, claimed)
+            if verdict.outcome == "refuse":
+                self._refuse(task, verdict, now, actions)
+            else:
+                self._use(task, verdict, loss, steps, seconds, actions)
         if in_flight:
             self._finish(task)
         else:
             self.versions.release(task.version)
-        self._quarantine_if_due(sender, now, actions)
+        reason = self.guard.quarantine_reason(sender.number, sender.refused)
+        if reason is not None:
+            self._condemn(sender, reason, now, actions)
         self._replan_if_due(now, actions)
         if in_flight:
             self._fill(task.client, now, actions)
@@ -458,43 +456,49 @@ class Dispatcher:
         )
         return self.guard.judge(given, task.dispatched)
 
-    def _take_in(
-        self,
-        task: Task,
-        answer: Reply,
-        seconds: float | None,
-        now: float,
-        actions: Actions,
-    ) -> None:
-        """Judge what a client answered, and use it if it is good."""
+    def _refuse(self, task: Task, verdict: Verdict, now: float, actions: Actions) -> None:
         sender = self.clients[task.client]
-        steps = answer.steps or steps_of(self.rule, task.client)
-        sender.gradients += steps
-        verdict = self._judge(task, answer.update, answer.claimed)
-        if verdict.outcome == "refuse":
-            self.counts.refused += 1
-            detail = f"update of task {task.number} refused: {verdict.reason}"
-            self._report(actions, "refused", sender, detail)
-            sender.refused += verdict.blame
-            if verdict.blame or verdict.idle:
-                self._failure(sender, now, actions)
-        else:
-            self._use(task, answer.loss, steps, verdict, seconds, actions)
+        self.counts.refused += 1
+        detail = f"update of task {task.number} refused: {verdict.reason}"
+        self._report(actions, "refused", sender, detail)
+        sender.refused += verdict.blame
+        if verdict.blame or verdict.idle:
+            self._failure(sender, now, actions)
 
     def _use(
         self,
         task: Task,
-        loss: float,
-        steps: int,
         verdict: Verdict,
+        loss: float | None,
+        steps: int,
         seconds: float | None,
         actions: Actions,
     ) -> None:
+        """Give an update to the rule, unless a screen holds it back, and say what became of it."""
+        client = self.clients[task.client]
         staleness = self.state.version - task.version
         used = verdict.outcome == "keep"
         if verdict.outcome == "apply" and verdict.update is not None:
-            used = self._apply(task, verdict.update, staleness, loss, steps)
-        client = self.clients[task.client]
+            weight = float(self.router.client_weights[task.client])
+            arrival = Arrival(
+                verdict.update if weight == 1.0 else verdict.update * weight,
+                self.versions[task.version],
+                client=task.client,
+                staleness=staleness,
+                share=task.probability,
+                divisor=task.divisor,
+                round=self.counts.completed,
+                progress=min(1.0, self.counts.used / self.updates) if self.updates else 0.0,
+                loss=math.nan if loss is None else loss,
+                steps=steps,
+            )
+            self.state, used = self.rule.apply(
+                self.state,
+                arrival,
+                learning_rate=self.learning_rate,
+                clients=task.clients,
+                concurrency=self.concurrency,
+            )
         if used:
             actions.used = Use(task, self.counts.used, staleness, seconds, verdict.scale)
             self.counts.used += 1
@@ -504,30 +508,6 @@ class Dispatcher:
             self.counts.dropped += 1
         client.failures = 0
         client.retry_seconds = FIRST_RETRY_SECONDS
-
-    def _apply(self, task: Task, update: Vector, staleness: int, loss: float, steps: int) -> bool:
-        """Whether the rule used it."""
-        weight = float(self.router.client_weights[task.client])
-        arrival = Arrival(
-            update if weight == 1.0 else update * weight,
-            self.versions[task.version],
-            client=task.client,
-            staleness=staleness,
-            share=task.probability,
-            divisor=task.divisor,
-            round=self.counts.completed,
-            progress=min(1.0, self.counts.used / self.updates) if self.updates else 0.0,
-            loss=loss,
-            steps=steps,
-        )
-        self.state, used = self.rule.apply(
-            self.state,
-            arrival,
-            learning_rate=self.learning_rate,
-            clients=task.clients,
-            concurrency=self.concurrency,
-        )
-        return used
 
     def _unexpected(self, number: int, client: int | None, actions: Actions) -> Actions:
         """A reply to a task that this client was not sent, or has answered before."""
@@ -571,14 +551,27 @@ class Dispatcher:
             self.deadlines.observe_first(seconds)
         if (change := client.learn(seconds)) is not None:
             self._report(actions, "routing", client, change)
-            self.replanning.make_due(self.counts.used)
-        elif not client.listed and estimate.tasks in LOOKS_AT_NEW:
-            self.replanning.make_due(self.counts.used)
+        if change is not None or (not client.listed and estimate.tasks in LOOKS_AT_NEW):
+            self.planned_at = self.counts.used - self.replan_every  # due now
         return seconds
 
     def _replan_if_due(self, now: float, actions: Actions) -> None:
-        rates = partial(self.service_rates, now)
-        actions.events += self.replanning.if_due(self.counts.used, rates, now)
+        """Tell the router of new speeds every ``replan_every`` updates, and of a new p for them."""
+        if self.counts.used - self.planned_at < self.replan_every:
+            return
+        self.planned_at = self.counts.used
+        rates = self.service_rates(now)
+        self.router.speeds(rates, now)
+        if self.replan is None:
+            return
+        try:
+            self.router.change(self.replan(rates), now)
+        except Exception as error:  # whatever a planner may raise, the tasks must go on
+            detail = f"re-planning failed, the old routing stays: {error}"
+        else:
+            text = np.array2string(self.router.routing, precision=4, threshold=8)
+            detail = f"new routing {text}"
+        actions.events.append(Event("routing", None, detail))
 
     def _failure(self, client: Client, now: float, actions: Actions) -> None:
         client.failures += 1
@@ -608,11 +601,6 @@ class Dispatcher:
             self._take_away(client)
             self._set_status(client, "quarantined", now)
             self._fill(None, now, actions)
-
-    def _quarantine_if_due(self, client: Client, now: float, actions: Actions) -> None:
-        reason = self.guard.quarantine_reason(client.number, client.refused)
-        if reason is not None:
-            self._condemn(client, reason, now, actions)
 
     def _revive(self, client: Client, kind: EventKind, now: float, actions: Actions) -> None:
         client.left_at = math.inf

@@ -2,11 +2,9 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
-from sojourn.deployment.tasks import Event
 from sojourn.dispatch import Policy, not_deployable
 from sojourn.errors import InvalidInput
 from sojourn.fleet import Fleet
@@ -168,39 +166,6 @@ class Router:
         planned = float(self._routing[living[~new]].sum())
         left = float(shares[~new].sum())
         self._routing[living[new]] = shares[new] * (planned / left if planned else 1.0)
-
-
-@dataclass
-class Replanning:
-    """Tells the router of new speeds every ``every`` updates, and with ``replan`` of a new p.
-
-    ``planned_at`` is how many updates had been used when that was done last.
-    """
-
-    router: Router
-    replan: Replan | None
-    every: int
-    planned_at: int = 0
-
-    def make_due(self, used: int) -> None:
-        """A client's speed has changed: do not wait."""
-        self.planned_at = used - self.every
-
-    def if_due(self, used: int, rates: Callable[[], FloatArray], now: float) -> list[Event]:
-        """Look at the ``rates``, if it is time, and say what came of it."""
-        if used - self.planned_at < self.every:
-            return []
-        self.planned_at = used
-        seen = rates()
-        self.router.speeds(seen, now)
-        if self.replan is None:
-            return []
-        try:
-            self.router.change(self.replan(seen), now)
-        except Exception as error:  # whatever a planner may raise, the tasks must go on
-            return [Event("routing", None, f"re-planning failed, the old routing stays: {error}")]
-        text = np.array2string(self.router.routing, precision=4, threshold=8)
-        return [Event("routing", None, f"new routing {text}")]
 
 
 def _checked(routing: FloatArray, size: int | None = None) -> FloatArray:
