@@ -102,6 +102,7 @@ def local(
     """
     from sojourn.deployment.app import app_config, task_folder
     from sojourn.deployment.local import run_in_process
+    from sojourn.deployment.processes import handling
     from sojourn.deployment.settings import read_settings
 
     if not in_process and importlib.util.find_spec("flwr") is None:
@@ -117,7 +118,8 @@ def local(
     _check_results(results, resume)
     pauses = _pauses(pause, settings.clients)
     try:
-        with _ending_on_signals(), _shown() as show:
+        # A hang-up or a polite kill ends like Ctrl-C, so that nothing is left running.
+        with handling(_interrupt, signal.SIGTERM, signal.SIGHUP), _shown() as show:
             if not in_process:
                 _run(folder, results, config, pauses, show)
             elif not run_in_process(folder, settings, pauses, show):
@@ -228,19 +230,8 @@ def _pauses(text: str, clients: int) -> list[float]:
     return seconds if len(seconds) == clients else seconds * clients
 
 
-@contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """A hang-up or a polite kill ends like Ctrl-C, so that nothing is left running."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {s: signal.signal(s, interrupt) for s in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.deployment.app import load_problem
-from sojourn.deployment.processes import Processes, free_port, listens, undisturbed
+from sojourn.deployment.processes import Processes, free_port, handling, listens
 from sojourn.deployment.settings import PARTITION, PAUSE
 from sojourn.deployment.status import RunStatus, read_status
 from sojourn.errors import InvalidInput, SojournError
@@ -162,7 +163,7 @@ class LocalFlower:
 
     def stop(self) -> None:
         """End everything, and remove Flower's home; who interrupts again has to wait."""
-        with undisturbed():
+        with handling(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self.processes.stop()
             shutil.rmtree(self.home, ignore_errors=True)
 

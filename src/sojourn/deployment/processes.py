@@ -7,11 +7,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import TypeAlias
 
 GRACE_SECONDS = 6.0
+
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | signal.Handlers
 
 TIED = """
 import ctypes, os, signal, sys
@@ -100,21 +104,20 @@ class Processes:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Within, this process ignores Ctrl-C, a hang-up and a polite kill; for stopping others.
+def handling(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """Within, these signals go to ``handler``.
 
     Only the main thread can see to that, and only it is ever disturbed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 def free_port() -> int:

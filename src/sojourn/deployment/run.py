@@ -4,10 +4,9 @@ import dataclasses
 import math
 import secrets
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,10 @@ from sojourn._support.memory import holding_little
 from sojourn._support.provenance import provenance
 from sojourn.deployment.client import Learnable, ProblemFunction, build
 from sojourn.deployment.dispatcher import Dispatcher
+from sojourn.deployment.export import CHECKPOINT
 from sojourn.deployment.guard.screens import Gradient
 from sojourn.deployment.journal import STRATEGY, Journal
+from sojourn.deployment.processes import handling
 from sojourn.deployment.server import LARGE_BYTES, Server
 from sojourn.deployment.settings import Settings, client_names
 from sojourn.deployment.speeds import Deadlines
@@ -56,55 +57,45 @@ def serve(
     ``depth`` is how many messages one client may have, unless the settings say. On SIGTERM the run is
     written to its checkpoint, to be resumed, and left.
     """
-    settings.run_folder.mkdir(parents=True, exist_ok=True)
-    with alone_in(settings.run_folder):
-        return _serve(transport, problem, settings, depth, clock)
-
-
-def _serve(
-    transport: Transport,
-    problem: ProblemFunction,
-    settings: Settings,
-    depth: int,
-    clock: Callable[[], float],
-) -> bool:
-    learnable = build(problem, settings.clients, settings.seed, None, settings.task)
-    settings = with_known_steps(settings, learnable)
-    dispatcher = make_dispatcher(learnable, settings, depth=depth)
-    checkpoint = settings.run_folder / "checkpoint.npz"
-    if checkpoint.exists() and not settings.resume:
-        raise InvalidInput(
-            f"'{settings.run_folder}' holds a run already. Resume it (resume = true), or name "
-            "another run-folder."
+    folder = settings.run_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as run:
+        run.enter_context(alone_in(folder))
+        learnable = build(problem, settings.clients, settings.seed, None, settings.task)
+        settings = with_known_steps(settings, learnable)
+        dispatcher = make_dispatcher(learnable, settings, depth=depth)
+        begun = (folder / CHECKPOINT).exists()
+        if begun and not settings.resume:
+            raise InvalidInput(
+                f"'{folder}' holds a run already. Resume it (resume = true), or name another "
+                "run-folder."
+            )
+        journal = Journal(
+            folder,
+            dispatcher,
+            learnable,
+            seed=settings.seed,
+            updates=settings.updates,
+            resume=begun,
+            export_model=settings.export_model,
+            json_log=settings.json_log,
         )
-    journal = Journal(
-        settings.run_folder,
-        dispatcher,
-        learnable,
-        seed=settings.seed,
-        updates=settings.updates,
-        resume=checkpoint.exists(),
-        export_model=settings.export_model,
-        json_log=settings.json_log,
-    )
-    end_metrics = _serve_metrics(journal, settings)
-    try:
-        if settings.resume and not checkpoint.exists():
+        run.callback(journal.close)
+        if settings.metrics_port:
+            run.callback(_serve_metrics(journal, settings))
+        if settings.resume and not begun:
             journal.event(Event("failed", None, "no checkpoint yet: the run begins anew"), 0.0)
         server = Server(transport, dispatcher, journal, settings, clock=clock)
-        with ExitStack() as entered:
-            entered.enter_context(_stopping_on_sigterm(server))
+        with ExitStack() as loop:
+            loop.enter_context(handling(lambda number, frame: server.stop(), signal.SIGTERM))
             if dispatcher.state.weights.nbytes > LARGE_BYTES:
-                entered.enter_context(holding_little())
+                loop.enter_context(holding_little())
                 journal.event(Event("note", None, _said_of_size(dispatcher, settings)), 0.0)
             finished = server.run()
         if finished:
             finish(dispatcher, journal, learnable, settings, problem, elapsed=server.elapsed)
             journal.status(server.elapsed, "finished")
         return finished
-    finally:
-        journal.close()
-        end_metrics()
 
 
 def _said_of_size(dispatcher: Dispatcher, settings: Settings) -> str:
@@ -120,33 +111,17 @@ def _said_of_size(dispatcher: Dispatcher, settings: Settings) -> str:
 
 
 def _serve_metrics(journal: Journal, settings: Settings) -> Callable[[], None]:
-    """Serve what the journal's status says, if the settings ask for it; what ends that."""
-    if not settings.metrics_port:
-        return lambda: None
+    """Serve what the journal's status says; what ends that."""
     from sojourn.deployment.metrics import serve_metrics
 
     host, port = settings.metrics_host, settings.metrics_port
     try:
         return serve_metrics(lambda: journal.last_status, host, port)
     except OSError as error:
-        journal.close()
         raise InvalidInput(
             f"metrics cannot be served at {host}:{port} ({error.strerror}). Name another metrics-port "
             "or metrics-host."
         ) from error
-
-
-@contextmanager
-def _stopping_on_sigterm(server: Server) -> Iterator[None]:
-    """A polite kill ends the server's loop; only the main thread can see to that."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: server.stop())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def with_known_steps(settings: Settings, problem: Learnable) -> Settings:
@@ -251,9 +226,7 @@ def measured_network(dispatcher: Dispatcher) -> Network:
     return Network(fleet, routing / routing.sum(), in_flight)
 
 
-def predict(
-    dispatcher: Dispatcher, problem: "Problem", settings: Settings, *, evaluate_every: int
-) -> History:
+def predict(dispatcher: Dispatcher, problem: "Problem", settings: Settings) -> History:
     """The same plan in virtual time, at the measured speeds, for the same number of rounds."""
     from sojourn.simulation.simulate import simulate
     from sojourn.training.replay.replay import replay
@@ -271,7 +244,7 @@ def predict(
         settings.rule,
         learning_rate=settings.learning_rate,
         seed=settings.seed,
-        evaluate_every=evaluate_every,
+        evaluate_every=settings.evaluate_every,
         strategy=PREDICTED,
     )
     return dataclasses.replace(history, weights=None)
@@ -358,9 +331,8 @@ def finish(
         detail = "no prediction is made: devices joined and left while it ran"
         journal.event(Event("left", None, detail), elapsed)
     elif settings.predict and isinstance(learnable, Problem) and whole:
-        every = settings.evaluate_every
         try:
-            histories.append(predict(dispatcher, learnable, settings, evaluate_every=every))
+            histories.append(predict(dispatcher, learnable, settings))
         except SojournError as error:
             journal.event(Event("failed", None, f"no prediction can be made: {error}"), elapsed)
     write_outcome(
