@@ -1,12 +1,13 @@
 """The state of a running deployment for Prometheus, at ``http://HOST:PORT/metrics``."""
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sojourn.deployment.status import ClientStatus, RunStatus
+from sojourn.deployment.status import RunStatus
 
 OUTCOMES = ("used", "dropped", "refused", "lost", "withdrawn", "late", "unknown")
 GAUGES = {
@@ -19,11 +20,15 @@ GAUGES = {
     "elapsed": "Seconds since the run began, those before a restart included",
     "heartbeat": "When the server last wrote its status, in Unix time",
 }
-CLIENT_GAUGES = {
-    "seconds": "Mean seconds per task",
-    "waiting": "Tasks that it has",
-    "running": "Seconds that its present task has taken so far",
-    "agreement": "Agreement of its updates with the others', from -1 to 1",
+Kind: TypeAlias = type[CounterMetricFamily] | type[GaugeMetricFamily]
+OF_CLIENTS: dict[str, tuple[Kind, str]] = {
+    "alive": (GaugeMetricFamily, "Whether it gets tasks"),
+    "updates": (CounterMetricFamily, "Updates used"),
+    "refused": (CounterMetricFamily, "Replies refused"),
+    "seconds": (GaugeMetricFamily, "Mean seconds per task"),
+    "waiting": (GaugeMetricFamily, "Tasks that it has"),
+    "running": (GaugeMetricFamily, "Seconds that its present task has taken so far"),
+    "agreement": (GaugeMetricFamily, "Agreement of its updates with the others', from -1 to 1"),
 }
 
 
@@ -49,29 +54,16 @@ class StatusCollector(Collector):
             value = status.get(name)
             if isinstance(value, int | float):
                 yield GaugeMetricFamily(f"sojourn_{name}", text, value)
-        yield from self._of_clients(status.get("clients", []))
-
-    @staticmethod
-    def _of_clients(clients: list[ClientStatus]) -> Iterator[Metric]:
-        alive = GaugeMetricFamily(
-            "sojourn_client_alive", "Whether it gets tasks", labels=["client"]
-        )
-        used = CounterMetricFamily("sojourn_client_updates", "Updates used", labels=["client"])
-        refused = CounterMetricFamily(
-            "sojourn_client_refused", "Replies refused", labels=["client"]
-        )
-        for client in clients:
-            alive.add_metric([client["name"]], float(client["status"] == "alive"))
-            used.add_metric([client["name"]], client["used"])
-            refused.add_metric([client["name"]], client["refused"])
-        yield from (alive, used, refused)
-        for name, text in CLIENT_GAUGES.items():
-            gauge = GaugeMetricFamily(f"sojourn_client_{name}", text, labels=["client"])
+        clients = [
+            {**client, "alive": client["status"] == "alive", "updates": client["used"]}
+            for client in status.get("clients", [])
+        ]
+        for name, (kind, text) in OF_CLIENTS.items():
+            metric = kind(f"sojourn_client_{name}", text, labels=["client"])
             for client in clients:
-                value = client.get(name)
-                if isinstance(value, int | float):
-                    gauge.add_metric([client["name"]], value)
-            yield gauge
+                if isinstance(value := client.get(name), int | float):
+                    metric.add_metric([str(client["name"])], float(value))
+            yield metric
 
 
 def serve_metrics(status: Callable[[], RunStatus], host: str, port: int) -> Callable[[], None]:

@@ -23,7 +23,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -222,47 +221,26 @@ def settle_tasks_of_ended_runs(inside: Any) -> None:
     inside._pull_and_store_message = pull_and_store_message
 
 
-@dataclass
 class _Flower:
     """What is private in Flower and needed here; importing it may fail with another version."""
 
-    runtime: Any
-    clientapp: Any
-    acquire: Any
-    heartbeat: Any
-    interceptors: Any
-    retry: Any
-    serde: Any
-    message: Any
-
-    @classmethod
-    def load(cls) -> "_Flower":
-        """Import it, and see that it has what is used."""
-        names = {
-            "runtime": ("flwr.supercore.runtime", ("RuntimeHttpClient",)),
-            "clientapp": (
-                "flwr.supernode.runtime.run_clientapp",
-                ("pull_task_input", "push_message", "push_task_output", "install_from_fab"),
-            ),
-            "acquire": ("flwr.proto.runtime_pb2", ("AcquireTaskRequest",)),
-            "heartbeat": (
-                "flwr.supercore.heartbeat",
-                ("HeartbeatSender", "make_task_heartbeat_fn_http"),
-            ),
-            "interceptors": (
-                "flwr.supercore.interceptors",
-                ("RuntimeTokenHttpInterceptor", "RuntimeVersionHttpInterceptor"),
-            ),
-            "retry": ("flwr.supercore.retry", ("make_simple_http_retry_invoker",)),
-            "serde": ("flwr.common.serde", ("message_to_proto", "message_from_proto")),
-            "message": ("flwr.proto.message_pb2", ("Message",)),
-        }
-        found = {}
-        for field, (module, attributes) in names.items():
-            found[field] = importlib.import_module(module)
-            for attribute in attributes:
-                getattr(found[field], attribute)
-        return cls(**found)
+    def __init__(self) -> None:
+        self.runtime = _having("flwr.supercore.runtime", "RuntimeHttpClient")
+        self.clientapp = _having(
+            "flwr.supernode.runtime.run_clientapp",
+            *("pull_task_input", "push_message", "push_task_output", "install_from_fab"),
+        )
+        self.acquire = _having("flwr.proto.runtime_pb2", "AcquireTaskRequest")
+        self.heartbeat = _having(
+            "flwr.supercore.heartbeat", "HeartbeatSender", "make_task_heartbeat_fn_http"
+        )
+        self.interceptors = _having(
+            "flwr.supercore.interceptors",
+            *("RuntimeTokenHttpInterceptor", "RuntimeVersionHttpInterceptor"),
+        )
+        self.retry = _having("flwr.supercore.retry", "make_simple_http_retry_invoker")
+        self.serde = _having("flwr.common.serde", "message_to_proto", "message_from_proto")
+        self.message = _having("flwr.proto.message_pb2", "Message")
 
     def client(self, address: str, component: str, token: str | None = None) -> Any:
         """A connection to the node's Runtime API, as its executor or for one task."""
@@ -278,12 +256,20 @@ class _Flower:
         )
 
 
+def _having(module: str, *names: str) -> Any:
+    """A module that has all these ``names``."""
+    found = importlib.import_module(module)
+    for name in names:
+        getattr(found, name)
+    return found
+
+
 class Worker:
     """Works on the tasks of one node, one after the other, in this process."""
 
     def __init__(self, address: str, progress: Progress) -> None:
         self.address, self.progress = address, progress
-        self._flower = _Flower.load()
+        self._flower = _Flower()
         self._app: Callable[..., Any] | None = None
         self._app_hash = ""
 
