@@ -69,20 +69,14 @@ def test_the_template_says_every_setting_and_its_default(tmp_path: Path) -> None
     write_app(tmp_path / "app")
     config = app_config(tmp_path / "app")
     settings = read_settings(config, task_folder(tmp_path / "app"))
-    names = {field.name for field in fields(Settings)} - {
-        "network",
-        "rates_known",
-        "objective",
-        "strategy_text",
-        "rehearsed_of",
-        "listed",
-        "local_epochs",
-    }
+    names = {field.name for field in fields(Settings)}
+    names -= {"rates_known", "rehearsed_of", "listed"}
     made = {"guard", "privacy"}
     of = {"screen", "largest_update", "largest_speed", "quarantine_refused", "quarantine_agreement"}
     of |= {f"privacy_{name}" for name in ("clip", "noise", "delta", "epsilon")}
+    of_strategy = {"fleet", "routing", "policy", "rule", "concurrency"}
     said = {key.replace("-", "_").split(".")[0] for key in config}
-    assert said == (names - made) | of | {"fleet", "strategy"}
+    assert said == (names - made) | of | of_strategy
     least = {key: config[key] for key in ("clients", "updates", "concurrency", "learning-rate")}
     bare = read_settings(least, tmp_path)
     for name in names - {"task"}:
@@ -102,9 +96,9 @@ def test_the_template_takes_a_plan_as_it_is(tmp_path: Path) -> None:
     plan = sj.plan(sj.Fleet([0.1, 0.5, 1.0]), sj.TimeToAccuracy(constants, 0.5), concurrency=5)
     plan.write(task_folder(tmp_path / "app") / "plan.toml")
     settings = read_settings(app_config(tmp_path / "app"), task_folder(tmp_path / "app"))
-    assert settings.concurrency == 5
+    assert settings.strategy.concurrency == 5
     assert settings.learning_rate == plan.learning_rate
-    assert settings.network.client_routing == pytest.approx(plan.client_routing)
+    assert settings.strategy.network.client_routing == pytest.approx(plan.client_routing)
     sj.plan(sj.Fleet([0.1, 0.5, 1.0]), sj.NoiseRate()).write(
         task_folder(tmp_path / "app") / "plan.toml"
     )

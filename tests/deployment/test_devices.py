@@ -86,9 +86,9 @@ def test_a_strategy_for_many_is_rehearsed_with_some_of_its_clients(tmp_path: Pat
         read_settings(config, tmp_path)
     settings = read_settings({**config, "rehearse": True}, tmp_path)
     assert settings.rehearsed_of is not None
-    assert (settings.rehearsed_of.size, settings.concurrency) == (300, 2)
-    assert settings.network.fleet.service_rates.tolist() == [1.0, 2.0, 8.0]
-    assert settings.network.fleet.names == ("a 51", "b 51", "c 51")
+    assert (settings.rehearsed_of.size, settings.strategy.concurrency) == (300, 2)
+    assert settings.strategy.network.fleet.service_rates.tolist() == [1.0, 2.0, 8.0]
+    assert settings.strategy.network.fleet.names == ("a 51", "b 51", "c 51")
     whole = Network(Fleet(rates), rates / rates.sum(), 30)
     small = rehearsal(whole, 6)
     np.testing.assert_allclose(small.client_routing, small.fleet.service_rates / 22.0)

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     deployment = Deployment(where)
     deployment.run()
     server, settings = deployment.dispatcher, deployment.settings
-    predicted = predict(server, problem(3, 0), settings, evaluate_every=10)
+    predicted = predict(server, problem(3, 0), settings)
     histories = [deployment.journal.history(), predicted]
     write_outcome(where, server, settings, histories, problem_name="federated.task:problem")
     return where

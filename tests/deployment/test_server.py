@@ -140,7 +140,7 @@ def test_staleness_adds_up_to_m_minus_one_per_update(tmp_path: Path) -> None:
     deployment.run()
     done = sum(task["staleness"] for task in deployment.tasks())
     waiting = sum(60 - task.dispatched for task in deployment.dispatcher.tasks.values())
-    assert done + waiting == 60 * (deployment.settings.concurrency - 1)
+    assert done + waiting == 60 * (deployment.settings.strategy.concurrency - 1)
 
 
 def test_a_killed_client_costs_seconds_and_is_used_again(tmp_path: Path) -> None:

@@ -36,16 +36,16 @@ def write_plan(folder: Path, rates: list[float], names: list[str] | None = None)
 
 def test_little_must_be_said(tmp_path: Path) -> None:
     settings = read(tmp_path)
-    assert settings.concurrency == 3
-    assert settings.rule.name == "generalized-async-sgd"
-    assert settings.network.client_routing.tolist() == pytest.approx([1 / 3] * 3)
+    assert settings.strategy.concurrency == 3
+    assert settings.strategy.rule.name == "generalized-async-sgd"
+    assert settings.strategy.network.client_routing.tolist() == pytest.approx([1 / 3] * 3)
     assert settings.replan() is None
 
 
 def test_a_rule_may_be_a_table_and_own_keys_are_let_be(tmp_path: Path) -> None:
     config = {"rule.name": "fedbuff", "rule.buffer-size": 4, "task.hidden": 32}
     settings = read_settings({**LEAST, **config}, tmp_path)
-    assert settings.rule == FedBuff(buffer_size=4)
+    assert settings.strategy.rule == FedBuff(buffer_size=4)
     assert settings.task == {"hidden": 32}
 
 
@@ -70,7 +70,9 @@ def test_a_rule_may_have_an_optimiser_at_the_server(tmp_path: Path) -> None:
         "rule.server.schedule.name": "cosine",
     }
     settings = read_settings({**LEAST, **config}, tmp_path)
-    assert settings.rule == AsyncSGD(debias=0.5, server=Momentum(beta=0.5, schedule=Cosine()))
+    assert settings.strategy.rule == AsyncSGD(
+        debias=0.5, server=Momentum(beta=0.5, schedule=Cosine())
+    )
     with pytest.raises(InvalidFile, match="'server' as 'adam', too"):
         read_settings({**LEAST, "rule.server": "adam", "rule.server.beta": 0.5}, tmp_path)
 
@@ -80,21 +82,21 @@ def test_a_rule_of_ones_own_lies_beside_the_settings(tmp_path: Path) -> None:
         "from sojourn.rules import AsyncSGD\nclass Own(AsyncSGD):\n    name = 'own'\n"
     )
     settings = read_settings({**LEAST, "rule": "rule_beside_settings:Own"}, tmp_path)
-    assert settings.rule.name == "own"
+    assert settings.strategy.rule.name == "own"
 
 
 def test_a_policy_is_the_rules_or_ones_own_choice(tmp_path: Path) -> None:
-    assert read(tmp_path).policy == Routed()
-    assert read(tmp_path, policy="", rule="ringmaster").policy == NeverQueue()
+    assert read(tmp_path).strategy.policy == Routed()
+    assert read(tmp_path, policy="", rule="ringmaster").strategy.policy == NeverQueue()
     settings = read(tmp_path, policy="never-queue", concurrency=2, routing="uniform")
-    assert (settings.policy, settings.concurrency) == (NeverQueue(), 2)
+    assert (settings.strategy.policy, settings.strategy.concurrency) == (NeverQueue(), 2)
     assert make_dispatcher(Softmax(*shares(3)[0]), settings, depth=2).router.policy == NeverQueue()
     (tmp_path / "policy_beside_settings.py").write_text(
         "from dataclasses import dataclass\nfrom sojourn.dispatch import Idle\n"
         "@dataclass(frozen=True)\nclass Own(Idle):\n    name = 'own'\n    patience: int = 1\n"
     )
     config = {"policy.name": "policy_beside_settings:Own", "policy.patience": 4}
-    own: Any = read_settings({**LEAST, **config}, tmp_path).policy
+    own: Any = read_settings({**LEAST, **config}, tmp_path).strategy.policy
     assert (own.name, own.patience) == ("own", 4)
 
 
@@ -105,10 +107,13 @@ def test_a_tuned_strategy_brings_its_rule_and_policy(tmp_path: Path) -> None:
     tuned.write(tmp_path / "strategy.toml")
     config = {"clients": 3, "updates": 10, "strategy": "strategy.toml"}
     settings = read_settings({**config, "rule": "", "adapt": True}, tmp_path)
-    assert (settings.rule, settings.policy) == (AsyncSGD(debias=0.5), NeverQueue())
-    assert (settings.concurrency, settings.replan()) == (2, None)
+    assert (settings.strategy.rule, settings.strategy.policy) == (
+        AsyncSGD(debias=0.5),
+        NeverQueue(),
+    )
+    assert (settings.strategy.concurrency, settings.replan()) == (2, None)
     other = read_settings({**config, "rule": "ringmaster"}, tmp_path)
-    assert other.rule.name == "ringmaster"
+    assert other.strategy.rule.name == "ringmaster"
 
 
 def test_policies_that_cannot_be_followed_are_said(tmp_path: Path) -> None:
@@ -125,11 +130,11 @@ def test_policies_that_cannot_be_followed_are_said(tmp_path: Path) -> None:
 def test_a_plan_gives_fleet_routing_concurrency_and_rate(tmp_path: Path) -> None:
     write_plan(tmp_path, [0.1, 0.5, 1.0], names=["old", "new", "newest"])
     settings = read_settings({"clients": 3, "updates": 10, "plan": "plan.toml"}, tmp_path)
-    assert settings.concurrency == 6
+    assert settings.strategy.concurrency == 6
     assert settings.learning_rate == 0.01
     assert settings.rates_known
-    assert settings.network.fleet.names == ("old", "new", "newest")
-    p = settings.network.client_routing
+    assert settings.strategy.network.fleet.names == ("old", "new", "newest")
+    p = settings.strategy.network.client_routing
     assert p[0] < p[1] < p[2]
 
 
@@ -163,7 +168,7 @@ def test_a_routing_of_ones_own_is_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "fleet.csv").write_text("service_rate\n1\n2\n3\n")
     (tmp_path / "mine.csv").write_text("routing\n0.5\n0.25\n0.25\n")
     settings = read(tmp_path, fleet="fleet.csv", routing="mine.csv")
-    assert settings.network.client_routing.tolist() == [0.5, 0.25, 0.25]
+    assert settings.strategy.network.client_routing.tolist() == [0.5, 0.25, 0.25]
     with pytest.raises(InvalidFile, match=r"'mine.csv' does not say how"):
         read(tmp_path, fleet="fleet.csv", routing="mine.csv", adapt=True)
 

@@ -36,7 +36,7 @@ def test_a_file_beats_a_built_in_name_everywhere(folder, tmp_path_factory):
     analysed = CliRunner().invoke(app, ["analyze", "twenty", "--concurrency", "2", "--json"])
     assert json.loads(analysed.stdout)["clients"] == fleet.size
     config = {"clients": 3, "updates": 1, "learning-rate": 0.1, "fleet": "twenty"}
-    assert read_settings(config, folder).network.fleet == fleet
+    assert read_settings(config, folder).strategy.network.fleet == fleet
     experiment = Experiment.read(folder / "experiment.toml")
     assert experiment.fleet == fleet
     assert experiment.to_table()["fleet"] == "fleet.csv"
@@ -57,7 +57,7 @@ def test_a_file_beats_the_name_of_a_routing(folder):
     assert strategy.network.routing.tolist() == strategy.origin.routing == [0.2, 0.6]
     config = {"clients": 3, "updates": 1, "learning-rate": 0.1, "fleet": "twenty"}
     settings = read_settings({**config, "routing": "uniform"}, folder)
-    assert settings.network.routing.tolist() == [0.2, 0.6]
+    assert settings.strategy.network.routing.tolist() == [0.2, 0.6]
 
 
 def test_constants_are_sought_in_the_folder(folder, tmp_path_factory, monkeypatch):

@@ -118,8 +118,8 @@ def test_one_file_means_the_same_to_every_command(policy: str, tmp_path: Path) -
     reason = meant.not_deployable()
     if reason is None:
         deployed = read_settings(config, tmp_path)
-        assert (deployed.policy, deployed.rule) == (meant.policy, meant.rule)
-        assert (deployed.concurrency, deployed.learning_rate) == (4, 0.03)
+        assert (deployed.strategy.policy, deployed.strategy.rule) == (meant.policy, meant.rule)
+        assert (deployed.strategy.concurrency, deployed.learning_rate) == (4, 0.03)
     else:
         with pytest.raises(InvalidFile) as refused:
             read_settings(config, tmp_path)

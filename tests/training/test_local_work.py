@@ -241,9 +241,9 @@ def test_one_strategy_file_goes_through_simulate_train_and_the_dispatcher(tmp_pa
     assert experiment.strategies[0].rule.local_steps == expected
     assert schedule_of(experiment, experiment.strategies[0], 0).scenario.work == expected
     settings = read_settings({"clients": 4, "updates": 10, "strategy": "strategy.toml"}, tmp_path)
-    assert settings.rule.local_steps == expected
+    assert settings.strategy.rule.local_steps == expected
     rehearsed = {"clients": 2, "updates": 10, "strategy": "strategy.toml", "rehearse": True}
-    assert read_settings(rehearsed, tmp_path).rule.local_steps == (2, 8)
+    assert read_settings(rehearsed, tmp_path).strategy.rule.local_steps == (2, 8)
 
 
 def test_local_epochs_of_an_experiment_become_steps_with_the_samples_of_a_seed(tmp_path):
@@ -330,7 +330,7 @@ def test_a_deployment_by_epochs_counts_the_steps_of_its_clients(tmp_path, alone)
         "run-folder": str(tmp_path / "run"),
     }
     settings = read_settings(given, tmp_path)
-    assert settings.local_epochs == 2.0
+    assert settings.strategy.local_epochs == 2.0
     function = own_samples if alone else four_clients
     with InProcessTransport(function, [lambda: 0.0] * 4) as transport:
         assert serve(transport, function, settings, depth=1)

@@ -167,7 +167,7 @@ def _rehearsal_text(settings: "Settings", whole: "Network") -> str:
     """What a rehearsal runs of a strategy, and how it differs from the whole, as far as theory says."""
     from sojourn.dispatch.analysis import analyze
 
-    small = settings.network
+    small = settings.strategy.network
     names = small.fleet.names or ()
     text = (
         f"A rehearsal with {small.size} of the strategy's {whole.size} clients "
@@ -175,7 +175,9 @@ def _rehearsal_text(settings: "Settings", whole: "Network") -> str:
         f"{whole.concurrency} tasks in flight. "
     )
     try:
-        few, all_of_them = (analyze(network, settings.policy) for network in (small, whole))
+        few, all_of_them = (
+            analyze(network, settings.strategy.policy) for network in (small, whole)
+        )
     except InvalidInput:
         return text + "Throughput, staleness and what is learned are those of the small fleet."
     return text + (

@@ -29,8 +29,8 @@ from sojourn.deployment.transport import Transport
 from sojourn.dispatch import policy_to_table
 from sojourn.errors import InvalidInput, SojournError
 from sojourn.fleet import Fleet, Network
-from sojourn.rules import epoch_steps, rule_to_table
-from sojourn.rules.state import client_steps, steps_of, with_local_steps
+from sojourn.rules import rule_to_table
+from sojourn.rules.state import client_steps, steps_of
 from sojourn.runs.folder import FLEET, RunFolder
 from sojourn.runs.history import History
 from sojourn.types import Vector
@@ -102,7 +102,7 @@ def _said_of_size(dispatcher: Dispatcher, settings: Settings) -> str:
     """What a large model will ask of the server and the network."""
     size = dispatcher.state.weights.nbytes
     kept = sum(array.nbytes for array in dispatcher.state.arrays.values())
-    held = (settings.concurrency + HELD_BESIDE) * size + kept
+    held = (settings.strategy.concurrency + HELD_BESIDE) * size + kept
     travels = 2 * size / (2 if settings.wire == "bfloat16" else 1)
     return (
         f"the model has {size / 1e6:,.0f} MB: the server holds up to {held / 1e6:,.0f} MB of weights, "
@@ -130,15 +130,14 @@ def with_known_steps(settings: Settings, problem: Learnable) -> Settings:
     Otherwise clients count their steps themselves, and the speeds of a fleet, which are those of one
     step, say nothing about tasks.
     """
-    if settings.local_epochs is None:
+    strategy = settings.strategy
+    if strategy.local_epochs is None:
         return settings
     sizes = getattr(problem, "train_sizes", None)
     if sizes is None or len(sizes) != settings.clients:
         return dataclasses.replace(settings, rates_known=False)
     batch_size = int(getattr(problem, "batch_size", 1))
-    steps = tuple(epoch_steps(settings.local_epochs, size, batch_size) for size in sizes)
-    rule = with_local_steps(settings.rule, steps)
-    return dataclasses.replace(settings, rule=rule, local_epochs=None)
+    return dataclasses.replace(settings, strategy=strategy.with_samples(sizes, batch_size))
 
 
 def check_buffers(problem: Learnable) -> None:
@@ -155,17 +154,17 @@ def make_dispatcher(problem: Learnable, settings: Settings, *, depth: int) -> Di
     """The dispatcher that ``settings`` describe."""
     check_buffers(problem)
     shapes: Mapping[str, Sequence[int]] = getattr(problem, "parameter_shapes", {})
-    network = settings.network
+    strategy, network = settings.strategy, settings.strategy.network
     rates = network.fleet.expand(network.fleet.service_rates)
-    rates = rates / client_steps(settings.rule, network.size)
+    rates = rates / client_steps(strategy.rule, network.size)
     return Dispatcher(
         np.asarray(problem.initial_weights()).copy(),
-        rule=settings.rule,
+        rule=strategy.rule,
         layout=[(name, tuple(shape)) for name, shape in shapes.items()],
         routing=network.client_routing,
-        concurrency=settings.concurrency,
+        concurrency=strategy.concurrency,
         learning_rate=settings.learning_rate,
-        policy=settings.policy,
+        policy=strategy.policy,
         depth=settings.depth or depth,
         service_rates=rates if settings.rates_known else None,
         names=client_names(network.fleet),
@@ -235,13 +234,13 @@ def predict(dispatcher: Dispatcher, problem: "Problem", settings: Settings) -> H
         measured_network(dispatcher),
         rounds=dispatcher.counts.completed,
         policy=dispatcher.router.policy,
-        work=settings.rule.local_steps,
+        work=settings.strategy.rule.local_steps,
         seed=settings.seed,
     )
     history = replay(
         schedule,
         problem,
-        settings.rule,
+        settings.strategy.rule,
         learning_rate=settings.learning_rate,
         seed=settings.seed,
         evaluate_every=settings.evaluate_every,
@@ -264,6 +263,7 @@ def write_outcome(
     from sojourn.training import Problem
 
     network, policy = measured_network(dispatcher), dispatcher.router.policy
+    rule, text = settings.strategy.rule, settings.strategy.origin.file_text
     written = RunFolder(folder)
     written.begin(
         {
@@ -276,7 +276,7 @@ def write_outcome(
                 {
                     "name": PREDICTED,
                     **({"routing": network.routing.tolist()} if policy.routes else {}),
-                    "rule": rule_to_table(settings.rule),
+                    "rule": rule_to_table(rule),
                     "concurrency": network.concurrency,
                     "learning-rate": settings.learning_rate,
                     "policy": policy_to_table(policy),
@@ -284,14 +284,14 @@ def write_outcome(
             ],
         },
         fleet=network.fleet,
-        plans={} if settings.strategy_text is None else {STRATEGY: settings.strategy_text},
+        plans={} if text is None else {STRATEGY: text},
     )
     entries = [
         summarize_strategy(
             history.strategy,
             [history],
             network=network,
-            rule=settings.rule,
+            rule=rule,
             law="exponential" if history.strategy == PREDICTED else "measured",
             policy=policy,
             learning_rate=settings.learning_rate,
@@ -300,7 +300,7 @@ def write_outcome(
         for history in histories
     ]
     origin = provenance(
-        rule=rule_to_table(settings.rule),
+        rule=rule_to_table(rule),
         clients=settings.clients,
         seed=settings.seed,
         adapt=settings.adapt,

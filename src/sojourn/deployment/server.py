@@ -320,7 +320,7 @@ class Server:
             client=client,
             claimed=answer.claimed,
             loss=loss,
-            steps=answer.steps if self.settings.local_epochs else None,
+            steps=answer.steps if self.settings.strategy.local_epochs else None,
         )
         self._do(actions, loss=loss, computing=answer.seconds)
         due = self.journal.evaluated_at + self.settings.evaluate_every
@@ -440,7 +440,7 @@ class Server:
             clients=len(self.dispatcher.clients),
             seed=self.settings.seed,
             learning_rate=self.dispatcher.learning_rate,
-            local_epochs=self.settings.local_epochs,
+            local_epochs=self.settings.strategy.local_epochs,
             wire=self.settings.wire,
         )
         allowed = self.dispatcher.allowance(self.dispatcher.clients[task.client])

@@ -15,10 +15,9 @@ from sojourn.deployment.guard.norm import LARGEST_RATIO
 from sojourn.deployment.guard.pacing import LARGEST_SPEED
 from sojourn.deployment.router import Replan
 from sojourn.deployment.transport import Wire
-from sojourn.dispatch import Policy, Routed
+from sojourn.dispatch import Routed
 from sojourn.errors import InvalidFile
 from sojourn.fleet import ROUTINGS, Fleet, Network, named_routing
-from sojourn.rules import Rule
 from sojourn.rules.privacy import Privacy
 from sojourn.rules.state import client_steps, with_local_steps
 from sojourn.types import FloatArray, IntArray
@@ -68,7 +67,8 @@ class Settings:
     names a strategy or plan file, which then gives fleet, routing, concurrency, learning rate, policy
     and rule, unless the configuration names its own. Files lie beside ``task.py``. ``policy`` is the
     rule's if not given; one that does not route takes neither, and goes by the speeds that are seen
-    while running. With ``adapt`` the routing is computed again from these.
+    while running. With ``adapt`` the routing is computed again from these. All this is in the
+    `Strategy` that is run; it is rehearsed for ``rehearsed_of``, if there are fewer clients than that has.
 
     Deadlines are in seconds, and ``longest_deadline`` 0 means that none is too long. ``admit`` "any"
     lets devices in that the fleet does not name, up to ``clients`` in all; ``listed`` is how many it
@@ -79,18 +79,11 @@ class Settings:
     """
 
     clients: int
-    concurrency: int
+    strategy: "Strategy"
     learning_rate: float
-    rule: Rule
-    policy: Policy
-    network: Network
     rates_known: bool
-    routing: str | None = None
-    objective: "Objective | None" = None
-    strategy_text: str | None = None
     guard: Guard = Guard()
     privacy: Privacy | None = None
-    local_epochs: float | None = None
     rehearsed_of: Network | None = None
     listed: int | None = None
     run_folder: Path = Path("run")
@@ -119,13 +112,14 @@ class Settings:
 
     def replan(self) -> Replan | None:
         """How routing is computed from service rates while running; ``None`` if it is not."""
-        if not (self.adapt and self.policy.routes):
+        if not (self.adapt and self.strategy.policy.routes):
             return None
-        if self.objective is not None:
-            weights = self.network.fleet.expand(self.network.fleet.relative_weights)
-            steps = client_steps(self.rule, self.clients)
-            return _replan(self.objective, self.concurrency, steps, weights)
-        name = self.routing or "uniform"
+        fleet, origin = self.strategy.network.fleet, self.strategy.origin
+        if origin.objective is not None:
+            steps = client_steps(self.strategy.rule, self.clients)
+            weights = fleet.expand(fleet.relative_weights)
+            return _replan(origin.objective, self.strategy.concurrency, steps, weights)
+        name = origin.routing if isinstance(origin.routing, str) else "uniform"
         return lambda rates: named_routing(Fleet(rates), name)
 
 
@@ -167,17 +161,16 @@ def read_settings(config: Mapping[str, object], folder: Path) -> Settings:
     fleet_name = table.take("fleet", str, default=None)
     strategy = _strategy(table, file, fleet_name, clients, folder, adapt=options["adapt"])
     table.close()
-    network, rule = strategy.network, strategy.rule
-    if options["rehearse"] and network.size > clients:
-        network, rule = _rehearsed(network, rule, clients)
-    listed = None
+    whole, listed = strategy.network, None
+    if options["rehearse"] and whole.size > clients:
+        strategy = _rehearsed(strategy, clients)
     if options["admit"] == "any":
-        listed = network.size if file or fleet_name else 0
-        network = _with_any(network, rule, clients)
-    if network.size != clients:
+        listed = strategy.network.size if file or fleet_name else 0
+        strategy = _with_any(strategy, clients)
+    if strategy.network.size != clients:
         raise InvalidFile(
             f"{WHERE}: 'clients' is {clients}; the {'plan' if file else 'fleet'} has "
-            f"{network.size}. To try it out with fewer, set rehearse = true."
+            f"{strategy.network.size}. To try it out with fewer, set rehearse = true."
         )
     reason = strategy.not_deployable()
     if reason is not None:
@@ -188,45 +181,38 @@ def read_settings(config: Mapping[str, object], folder: Path) -> Settings:
             f"{WHERE}: the plan gives no learning rate: write 'learning-rate', such as 0.1, or use the "
             "strategy.toml of `sojourn tune`, which has one"
         )
-    routing = strategy.origin.routing
     return Settings(
         clients=clients,
-        concurrency=network.concurrency,
+        strategy=strategy,
         learning_rate=rates[0] if rates else DEFAULT_LEARNING_RATE,
-        rule=rule,
-        local_epochs=strategy.local_epochs,
-        policy=strategy.policy,
-        network=network,
-        rehearsed_of=strategy.network if strategy.network.size > clients else None,
+        rehearsed_of=whole if whole.size > clients else None,
         listed=listed,
         rates_known=bool(file or fleet_name),
-        routing=routing if isinstance(routing, str) and not file else None,
-        objective=strategy.origin.objective,
-        strategy_text=strategy.origin.file_text,
         task=own_settings(config),
         guard=guard,
-        privacy=privacy or getattr(rule, "privacy", None),
+        privacy=privacy or getattr(strategy.rule, "privacy", None),
         run_folder=run_folder,
         **options,
     )
 
 
-def _rehearsed(network: Network, rule: Rule, clients: int) -> tuple[Network, Rule]:
+def _rehearsed(strategy: "Strategy", clients: int) -> "Strategy":
     """What is run of a strategy for more clients: `rehearsal`, and the local steps of those chosen."""
+    network, rule = strategy.network, strategy.rule
     if isinstance(rule.local_steps, tuple):
         chosen = _rehearsing(network, clients).tolist()
         rule = with_local_steps(rule, tuple(rule.local_steps[i] for i in chosen))
-    return rehearsal(network, clients), rule
+    return replace(strategy, network=rehearsal(network, clients), rule=rule)
 
 
-def _with_any(network: Network, rule: Rule, clients: int) -> Network:
+def _with_any(strategy: "Strategy", clients: int) -> "Strategy":
     """`with_places`, if the rule has something to say to clients that nobody named."""
-    if isinstance(rule.local_steps, tuple):
+    if isinstance(strategy.rule.local_steps, tuple):
         raise InvalidFile(
             f'{WHERE}: local-steps has a number for each client, and admit = "any" lets in clients '
             "that nobody named. Write one number, or local-epochs."
         )
-    return with_places(network, clients)
+    return replace(strategy, network=with_places(strategy.network, clients))
 
 
 def rehearsal(network: Network, clients: int) -> Network:
