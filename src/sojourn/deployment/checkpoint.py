@@ -144,7 +144,7 @@ def _client_meta(dispatcher: Dispatcher, number: int) -> Json:
     client = dispatcher.clients[number]
     sent = [dispatcher.tasks[n] for n in client.out if n in dispatcher.tasks]
     return {
-        "estimate": client.estimate.to_dict(),
+        "estimate": dataclasses.asdict(client.estimate),
         **{name: getattr(client, name) for name in _CLIENT_COUNTS},
         **({} if client.listed or client.vacant else {"device": client.name}),
         "quarantined": client.status == "quarantined",

@@ -140,25 +140,19 @@ class InProcessTransport:
             self._something.notify()
 
     def _work(self, node: _Node) -> None:
-        while self._work_on_next(node):
-            pass
-
-    def _work_on_next(self, node: _Node) -> bool:
-        """Answer a message; false when there are no more. Nothing is held while waiting for the next."""
-        taken = node.inbox.get()
-        if taken is None:
-            return False
-        is_task, begun = isinstance(taken[1], TaskMessage), time.perf_counter()
-        reply = self._answer(node, *taken)
-        del taken
-        if is_task:
-            time.sleep(self._paces[node.client]())
-        if isinstance(reply, Answer):
-            reply = replace(reply, seconds=time.perf_counter() - begun)
-        if node.gone.is_set():
-            return False
-        self._put(reply)
-        return True
+        """Answer messages until there are no more; none is held while waiting for the next."""
+        while (taken := node.inbox.get()) is not None:
+            is_task, begun = isinstance(taken[1], TaskMessage), time.perf_counter()
+            reply = self._answer(node, *taken)
+            del taken
+            if is_task:
+                time.sleep(self._paces[node.client]())
+            if isinstance(reply, Answer):
+                reply = replace(reply, seconds=time.perf_counter() - begun)
+            if node.gone.is_set():
+                return
+            self._put(reply)
+            del reply
 
     def _answer(self, node: _Node, name: str, message: Outgoing) -> Received:
         if isinstance(message, Question):
@@ -177,11 +171,12 @@ class InProcessTransport:
 
     def _build(self, request: Request, client: int) -> Learnable:
         """The client's problem; where clients' problems are the same, the same object."""
-        if takes_client(self._problem):
-            return build(self._problem, request.clients, request.seed, client, self._config)
-        if self._shared is None:
-            self._shared = build(self._problem, request.clients, request.seed, client, self._config)
-        return self._shared
+        if self._shared is not None:
+            return self._shared
+        built = build(self._problem, request.clients, request.seed, client, self._config)
+        if not takes_client(self._problem):
+            self._shared = built
+        return built
 
 
 def _sent(values: Vector, wire: Wire) -> Vector:

@@ -58,16 +58,13 @@ class LocalFlower:
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         scripts = str(Path(sys.executable).parent)
-        settings = {
-            "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
-            "FLWR_HOME": str(self.home),
-            "OMP_NUM_THREADS": "1",
-        }
         self.environment = {
             **os.environ,
             **FASTER_POLLING,
-            **settings,
             **QUIET,
+            "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
+            "FLWR_HOME": str(self.home),
+            "OMP_NUM_THREADS": "1",
             **(environment or {}),
         }
         self.processes = Processes(self.environment, logs)

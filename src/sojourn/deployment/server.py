@@ -196,8 +196,8 @@ class Server:
         self.journal.status(self.elapsed, "waiting for the last replies")
         patience = self.elapsed + LAST_REPLIES_SECONDS
         living = {self._node_of.get(client) for client in self.dispatcher.living}
-        last = {m: s for m, s in self._outstanding.items() if s.task is not None}
-        last = {message: sent for message, sent in last.items() if sent.node in living}
+        asked = self._outstanding.items()
+        last = {m: s for m, s in asked if s.task is not None and s.node in living}
         while last and self.elapsed < patience:
             for received in list(self.transport.receive(last, self._like)):
                 if not isinstance(received, Notice):
@@ -357,11 +357,8 @@ class Server:
         """Believe who a node says it is, if it speaks the same language."""
         if identity.version is not None and not compatible(identity.version, __version__):
             self._ask_again.pop(node, None)
-            self._last_failure = (
-                f"node {node} runs Sojourn {identity.version} and this server {__version__}: install "
-                "the same version on both"
-            )
-            self.journal.event(Event("refused", None, self._last_failure), now)
+            why = f"node {node} runs Sojourn {identity.version} and this server {__version__}: "
+            self._refuse(why + "install the same version on both", now)
         elif isinstance(identity.client, str):
             self._introduced(node, self._numbered(identity.client, now), now)
         else:
@@ -373,20 +370,20 @@ class Server:
         if device in names:
             return names.index(device)
         if self.settings.admit == "any":
-            return self._admitted(device, now)
-        self._last_failure = f"unknown device '{device}': the fleet has {', '.join(names[:5])}"
-        self._last_failure += " and others" if len(names) > 5 else ""
-        self.journal.event(Event("refused", None, self._last_failure), now)
+            if (number := self.dispatcher.admit(device)) is not None:
+                return number
+            why = f"'{device}' finds no place: all {self.settings.clients} clients are taken. "
+            why += "Set 'clients' to more."
+        else:
+            why = f"unknown device '{device}': the fleet has {', '.join(names[:5])}"
+            why += " and others" if len(names) > 5 else ""
+        self._refuse(why, now)
         return None
 
-    def _admitted(self, device: str, now: float) -> int | None:
-        """The place of a device that the fleet does not list."""
-        number = self.dispatcher.admit(device)
-        if number is None:
-            detail = f"'{device}' finds no place: all {self.settings.clients} clients are taken"
-            self._last_failure = f"{detail}. Set 'clients' to more."
-            self.journal.event(Event("refused", None, self._last_failure), now)
-        return number
+    def _refuse(self, why: str, now: float) -> None:
+        """A node is not let in; what is said if none is."""
+        self._last_failure = why
+        self.journal.event(Event("refused", None, why), now)
 
     def _introduced(self, node: int, client: int | None, now: float) -> None:
         """A node has said which client it is."""

@@ -26,7 +26,7 @@ would be long, it is cut to the first deadline, or to the same quantile of the e
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -129,13 +129,9 @@ class RateEstimate:
         self.faster.clear()
         return True
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for a checkpoint."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RateEstimate":
-        """What `to_dict` wrote."""
+        """The estimate of which ``values`` is the ``asdict``."""
         evidence = {name: _Evidence(**values[name]) for name in ("slower", "faster")}
         return cls(**{**values, **evidence})
 

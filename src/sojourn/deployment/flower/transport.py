@@ -195,7 +195,8 @@ class FlowerTransport:
                 return
             self._cut_since = None
             if len(ids) < len(batch) > 1:  # too large for one request: refused together
-                ids = self._push_singly(batch)
+                singly = [self.grid.push_messages([to_flower(asked)]) for _, asked in batch]
+                ids = [next(iter(pushed), "") for pushed in singly]
             ids += [""] * (len(batch) - len(ids))
             for (name, asked), flower_id in zip(batch, ids, strict=True):
                 if flower_id:
@@ -205,10 +206,6 @@ class FlowerTransport:
                     reason = "the SuperLink did not take its message"
                     self._undelivered.append(Failure(name, asked.node, reason, gone=True))
             del self._outbox[: len(batch)]
-
-    def _push_singly(self, batch: Sequence[tuple[str, Outgoing]]) -> list[str]:
-        pushed = [list(self.grid.push_messages([to_flower(asked)])) for _, asked in batch]
-        return [ids[0] if ids else "" for ids in pushed]
 
     def _batch_length(self) -> int:
         total = 0
