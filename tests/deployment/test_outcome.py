@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     server, settings = deployment.dispatcher, deployment.settings
     predicted = predict(server, problem(3, 0), settings)
     histories = [deployment.journal.history(), predicted]
-    write_outcome(where, server, settings, histories, problem_name="federated.task:problem")
+    write_outcome(server, settings, histories, problem_name="federated.task:problem")
     return where
 
 

@@ -54,12 +54,7 @@ class Deployment:
         self.learnable = problem(3, 0)
         self.dispatcher = make_dispatcher(self.learnable, self.settings, depth=2)
         self.journal = Journal(
-            folder,
-            self.dispatcher,
-            self.learnable,
-            seed=0,
-            updates=self.settings.updates,
-            resume=self.settings.resume,
+            self.dispatcher, self.learnable, self.settings, resume=self.settings.resume
         )
         self.serve()
 
@@ -99,8 +94,7 @@ class Deployment:
     def run_and_finish(self) -> None:
         """The run, and what is written when it is over."""
         self.server.run()
-        given = self.dispatcher, self.journal, self.learnable, self.settings, problem
-        finish(*given, elapsed=self.server.elapsed)
+        finish(self.journal, problem, elapsed=self.server.elapsed)
         self.journal.close()
 
     def tasks(self) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from sojourn.deployment.checkpoint import restore_checkpoint, write_checkpoint
 from sojourn.deployment.client import Learnable, measured
 from sojourn.deployment.dispatcher import Dispatcher
 from sojourn.deployment.export import BUFFER, CHECKPOINT, Layout
+from sojourn.deployment.settings import Settings
 from sojourn.deployment.status import RunStatus, write_status
 from sojourn.deployment.tasks import Event, Use
 from sojourn.runs.folder import RunFolder
@@ -64,9 +64,9 @@ class Journal:
     """Keeps the record of one run; ``elapsed`` is in seconds of real time, resumed runs included.
 
     ``condemned`` are those whom their operator had in quarantine when that was last looked up.
-    With ``resume`` it goes on where the checkpoint in ``folder`` was made, at ``elapsed_before``;
-    without, it begins anew. With ``export_model`` every checkpoint has the model beside it, as a
-    ``state_dict`` file; with ``json_log`` events are written to ``events.jsonl``, too.
+    With ``resume`` it goes on where the checkpoint in the run's folder was made, at ``elapsed_before``;
+    without, it begins anew. If the settings say ``export_model`` every checkpoint has the model beside it,
+    as a ``state_dict`` file; with ``json_log`` events are written to ``events.jsonl``, too.
 
     ``sessions`` are the times at which a server began to run it: seconds of the run, and Unix time.
 
@@ -75,20 +75,10 @@ class Journal:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        dispatcher: Dispatcher,
-        problem: Learnable,
-        *,
-        seed: int,
-        updates: int,
-        resume: bool = False,
-        export_model: bool = False,
-        json_log: bool = False,
+        self, dispatcher: Dispatcher, problem: Learnable, settings: Settings, *, resume: bool
     ) -> None:
-        self.folder = folder
-        self.dispatcher, self.problem = dispatcher, problem
-        self.seed, self.updates, self.export_model = seed, updates, export_model
+        self.dispatcher, self.problem, self.settings = dispatcher, problem, settings
+        self.folder = folder = settings.run_folder
         self.layout = Layout.of(problem, dispatcher.state.weights)
         self.rows: list[dict[str, float | int]] = []
         self._staleness: list[int] = []
@@ -106,7 +96,9 @@ class Journal:
             mode, encoding="utf-8", errors="backslashreplace"
         )
         self._tasks = RunFolder(folder).tasks_path.open(mode, encoding="utf-8")
-        self._json_log = (folder / JSON_LOG).open(mode, encoding="utf-8") if json_log else None
+        self._json_log = (
+            (folder / JSON_LOG).open(mode, encoding="utf-8") if settings.json_log else None
+        )
         self.last_status: RunStatus = {}
         self._writing, self._closed = threading.Lock(), threading.Event()
         threading.Thread(target=self._beat, daemon=True).start()
@@ -246,7 +238,7 @@ class Journal:
             metrics={name: np.array([row[name] for row in self.rows]) for name in self._metrics},
             primary=getattr(self.problem, "primary", None),
             strategy=STRATEGY,
-            seed=self.seed,
+            seed=self.settings.seed,
             learning_rate=self.dispatcher.learning_rate,
             clock="real",
             provenance=provenance(
@@ -274,7 +266,7 @@ class Journal:
         extra["layout"] = self.layout.entries
         buffers = {BUFFER + name: array for name, array in self.layout.buffers.items()}
         write_checkpoint(self.folder / CHECKPOINT, self.dispatcher, extra, buffers)
-        if self.export_model:
+        if self.settings.export_model:
             state = self.layout.state(self.dispatcher.state.model)
             write_tensors(self.folder / MODEL, state)
 
@@ -291,7 +283,7 @@ class Journal:
             "elapsed": round(elapsed, 1),
             "sessions": self.sessions,
             "updates": server.counts.used,
-            "of": self.updates,
+            "of": self.settings.updates,
             "throughput": (len(recent) - 1) / between if between > 0 else 0.0,
             "staleness": _mean([staleness for _, staleness in recent]) if recent else None,
             "accuracy": _number(last.get("test_accuracy")),

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,16 +69,7 @@ def serve(
                 f"'{folder}' holds a run already. Resume it (resume = true), or name another "
                 "run-folder."
             )
-        journal = Journal(
-            folder,
-            dispatcher,
-            learnable,
-            seed=settings.seed,
-            updates=settings.updates,
-            resume=begun,
-            export_model=settings.export_model,
-            json_log=settings.json_log,
-        )
+        journal = Journal(dispatcher, learnable, settings, resume=begun)
         run.callback(journal.close)
         if settings.metrics_port:
             run.callback(_serve_metrics(journal, settings))
@@ -93,7 +83,7 @@ def serve(
                 journal.event(Event("note", None, _said_of_size(dispatcher, settings)), 0.0)
             finished = server.run()
         if finished:
-            finish(dispatcher, journal, learnable, settings, problem, elapsed=server.elapsed)
+            finish(journal, problem, elapsed=server.elapsed)
             journal.status(server.elapsed, "finished")
         return finished
 
@@ -250,7 +240,6 @@ def predict(dispatcher: Dispatcher, problem: "Problem", settings: Settings) -> H
 
 
 def write_outcome(
-    folder: Path,
     dispatcher: Dispatcher,
     settings: Settings,
     histories: list[History],
@@ -264,7 +253,7 @@ def write_outcome(
 
     network, policy = measured_network(dispatcher), dispatcher.router.policy
     rule, text = settings.strategy.rule, settings.strategy.origin.file_text
-    written = RunFolder(folder)
+    written = RunFolder(settings.run_folder)
     written.begin(
         {
             "fleet": FLEET,
@@ -313,20 +302,13 @@ def write_outcome(
         written.write_state(problem.state_arrays(dispatcher.state.model))
 
 
-def finish(
-    dispatcher: Dispatcher,
-    journal: Journal,
-    learnable: Learnable,
-    settings: Settings,
-    problem: ProblemFunction,
-    *,
-    elapsed: float,
-) -> None:
+def finish(journal: Journal, problem: ProblemFunction, *, elapsed: float) -> None:
     """Write the outcome of a finished run, with the prediction beside it if there can be one."""
     from sojourn.training import Problem
 
+    dispatcher, learnable, settings = journal.dispatcher, journal.problem, journal.settings
     histories = [journal.history()]
-    whole = isinstance(learnable, Problem) and learnable.clients == settings.clients
+    whole = learnable.clients == settings.clients
     if settings.admit == "any" and dispatcher.listed < settings.clients:
         detail = "no prediction is made: devices joined and left while it ran"
         journal.event(Event("left", None, detail), elapsed)
@@ -336,7 +318,6 @@ def finish(
         except SojournError as error:
             journal.event(Event("failed", None, f"no prediction can be made: {error}"), elapsed)
     write_outcome(
-        settings.run_folder,
         dispatcher,
         settings,
         histories,
