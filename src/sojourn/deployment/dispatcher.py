@@ -170,9 +170,9 @@ class Dispatcher:
         if self.router.policy.one_task_each or not living:
             self.held = self.concurrency
             self._fill(None, now, actions)
-            return actions
-        for j in range(self.concurrency):
-            self._route(living[j % len(living)], now, actions)
+        else:
+            for j in range(self.concurrency):
+                self._route(living[j % len(living)], now, actions)
         return actions
 
     def completed(
@@ -257,9 +257,8 @@ class Dispatcher:
         for number in reversed(self._disconnect(member)):
             if number in self.tasks:
                 member.queue.appendleft(self.tasks[number])
-        if member.status == "quarantined":
-            return actions
-        self._revive(member, "joined", now, actions)
+        if member.status != "quarantined":
+            self._revive(member, "joined", now, actions)
         return actions
 
     def admit(self, device: str) -> int | None:
@@ -618,7 +617,11 @@ class Dispatcher:
         """Whatever was sent to it will not be answered; the numbers of those tasks, oldest first."""
         for task in client.taken.values():
             self.versions.release(task.version)
-        return client.disconnected()
+        numbers = list(client.out)
+        client.out.clear()
+        client.taken.clear()
+        client.started = None
+        return numbers
 
     def _take_away(self, client: Client) -> None:
         """Its tasks are the server's again; those sent stay in ``out`` until it answers them."""

@@ -60,21 +60,21 @@ def _option(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Settings:
-    """Every choice of a run; the keys of the configuration are these names, hyphenated.
+    """Every choice of a run; the keys of the configuration are these names and a strategy's, hyphenated.
 
     ``updates`` is how many tasks are used before the run ends. ``routing`` names a closed-form
     routing over ``fleet``, or a file with a column ``routing`` (both CSV). ``strategy`` (or ``plan``)
     names a strategy or plan file, which then gives fleet, routing, concurrency, learning rate, policy
     and rule, unless the configuration names its own. Files lie beside ``task.py``. ``policy`` is the
     rule's if not given; one that does not route takes neither, and goes by the speeds that are seen
-    while running. With ``adapt`` the routing is computed again from these. All this is in the
-    `Strategy` that is run; it is rehearsed for ``rehearsed_of``, if there are fewer clients than that has.
+    while running. With ``adapt`` the routing is computed again from these. What all this makes is the
+    `Strategy` that is run; in a rehearsal ``rehearsed_of`` is the network with all its clients.
 
     Deadlines are in seconds, and ``longest_deadline`` 0 means that none is too long. ``admit`` "any"
     lets devices in that the fleet does not name, up to ``clients`` in all; ``listed`` is how many it
     does name, ``None`` meaning all. Weights and updates travel as ``wire`` says. ``depth`` 0 means 2,
     or 1 in Flower's simulation, which would work on two messages of a client at once. With
-    ``local_epochs`` a client goes through its samples so many times in a task, in place of the rule's
+    ``local-epochs`` a client goes through its samples so many times in a task, in place of the rule's
     local steps: how many steps that is, it knows itself.
     """
 

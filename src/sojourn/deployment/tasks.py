@@ -196,14 +196,6 @@ class Client:
         after = self.estimate.mean_seconds
         return f"a task takes {after:.3g} s, where it took {before:.3g} s"
 
-    def disconnected(self) -> list[int]:
-        """Whatever was sent will not be answered; the numbers of those tasks, oldest first."""
-        numbers = list(self.out)
-        self.out.clear()
-        self.taken.clear()
-        self.started = None
-        return numbers
-
     def retry_later(self, now: float) -> None:
         """Ask again after a while, twice as long each time."""
         self.retry_at = now + self.retry_seconds
