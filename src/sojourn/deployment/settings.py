@@ -68,7 +68,8 @@ class Settings:
     and rule, unless the configuration names its own. Files lie beside ``task.py``. ``policy`` is the
     rule's if not given; one that does not route takes neither, and goes by the speeds that are seen
     while running. With ``adapt`` the routing is computed again from these. What all this makes is the
-    `Strategy` that is run; in a rehearsal ``rehearsed_of`` is the network with all its clients.
+    `Strategy` that is run, of whose scenario a server follows the policy alone; in a rehearsal
+    ``rehearsed_of`` is the network with all its clients.
 
     Deadlines are in seconds, and ``longest_deadline`` 0 means that none is too long. ``admit`` "any"
     lets devices in that the fleet does not name, up to ``clients`` in all; ``listed`` is how many it
