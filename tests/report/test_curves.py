@@ -19,6 +19,7 @@ from sojourn.report.outcomes import (
     time_text,
 )
 from sojourn.runs.history import History
+from sojourn.runs.measure import Measure
 from sojourn.types import FloatArray
 
 
@@ -102,6 +103,11 @@ def test_texts_give_standard_errors_and_missed_targets() -> None:
     runs = [line(0, 0.01), line(1, 0.03)]
     assert final_text(runs, runs[0].measure) == "20.0 ± 10.0%"
     assert time_text(runs, 0.2) == "1 of 2 seeds reached it"
+
+
+def test_a_metric_that_only_some_strategies_have_is_unknown_of_the_others() -> None:
+    private = replace(line(0, 0.01), metrics={"epsilon": np.linspace(0.0, 3.0, 6)})
+    assert [final_text([run], Measure("epsilon")) for run in (private, line(0, 0.01))] == ["3", "–"]
 
 
 def test_a_figure_survives_its_file(histories: list[History]) -> None:

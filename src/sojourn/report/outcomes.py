@@ -36,8 +36,8 @@ def finished(runs: Sequence[History]) -> list[History]:
 
 
 def final(runs: Sequence[History], measure: Measure) -> Estimate:
-    """The mean of ``measure`` at the end of the runs, from their last rows."""
-    ends = [float(run.values(measure)[-1]) for run in finished(runs)]
+    """The mean of ``measure`` at the end of the runs that have it, from their last rows."""
+    ends = [float(run.values(measure)[-1]) for run in finished(runs) if _has(run, measure)]
     return Estimate.from_samples([end for end in ends if math.isfinite(end)])
 
 
