@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn._support.numbers import or_null, plus_minus
+from sojourn._support.numbers import finite, plus_minus
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,11 @@ class Estimate:
         >>> Estimate.from_samples([5.0]).to_table()
         {'mean': 5.0, 'standard_error': None}
         """
-        return {"mean": _plain(self.mean), "standard_error": _plain(self.standard_error)}
+        numbers = {"mean": self.mean, "standard_error": self.standard_error}
+        return {
+            name: finite(np.asarray(value, dtype=np.float64).tolist())
+            for name, value in numbers.items()
+        }
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> "Estimate":
@@ -92,12 +96,6 @@ class Estimate:
         if np.ndim(self.mean) == 0:
             return f"Estimate({format(self)})"
         return f"Estimate(mean={self.mean}, standard_error={self.standard_error})"
-
-
-def _plain(value: Any) -> Any:
-    if np.ndim(value):
-        return [_plain(entry) for entry in value]
-    return or_null(float(value))
 
 
 def _number(value: Any) -> Any:

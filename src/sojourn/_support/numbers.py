@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 
 DIGITS = 3
 """Significant digits of a number that was measured or computed."""
@@ -18,6 +19,21 @@ def or_null(value: float | None) -> float | None:
     (0.5, None)
     """
     return None if value is None or not math.isfinite(value) else value
+
+
+def finite(values: object) -> object:
+    """Values of tables and lists as `or_null` has them.
+
+    >>> finite({"a": [1.0, math.inf]})
+    {'a': [1.0, None]}
+    """
+    if isinstance(values, float):
+        return or_null(values)
+    if isinstance(values, Mapping):
+        return {key: finite(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [finite(value) for value in values]
+    return values
 
 
 def number(value: float, digits: int = DIGITS) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from sojourn._support.configuration import Table as Settings
 from sojourn._support.extensions import is_extension
-from sojourn._support.numbers import or_null
+from sojourn._support.numbers import finite
 from sojourn._support.progress import steps
 from sojourn._support.provenance import provenance
 from sojourn.cli import app
@@ -411,10 +411,7 @@ def as_table(plan: Plan, policy: Policy, sort: str | None = None) -> dict[str, o
         "learning_rate": plan.learning_rate,
         "guarantee": plan.is_guarantee,
         "rounds": plan.rounds,
-        "comparison": {
-            name: {key: or_null(value) for key, value in asdict(row).items()}
-            for name, row in plan.comparison().items()
-        },
+        "comparison": finite({name: asdict(row) for name, row in plan.comparison().items()}),
         "noise_floor": noise_floor(plan.fleet, plan.concurrency),
         "queueing_cost": None if cost is None else {"noise": cost[0], "staleness": cost[1]},
         "warnings": warnings(plan),

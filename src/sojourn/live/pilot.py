@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from sojourn._support.numbers import finite
 from sojourn.errors import SojournError
 from sojourn.fleet import Fleet
-from sojourn.live.server import finite
 from sojourn.live.settings import Settings
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate

@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from sojourn._support.files import SURROGATES
-from sojourn._support.numbers import or_null
+from sojourn._support.numbers import finite
 from sojourn.errors import SojournError
 from sojourn.figures.svg import DARK_RULES, LIGHT_RULES, SHAPES
 
@@ -253,21 +253,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: addresses hold the token."""
-
-
-def finite(values: object) -> object:
-    """JSON has neither infinity nor nan: both become null.
-
-    >>> finite({"a": [1.0, float("inf")]})
-    {'a': [1.0, None]}
-    """
-    if isinstance(values, float):
-        return or_null(values)
-    if isinstance(values, Mapping):
-        return {key: finite(value) for key, value in values.items()}
-    if isinstance(values, list | tuple):
-        return [finite(value) for value in values]
-    return values
 
 
 def page(name: str, about: Mapping[str, object]) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sojourn._support.configuration import parse_json
 from sojourn._support.files import read_text, replacing
-from sojourn._support.numbers import UNKNOWN, number
+from sojourn._support.numbers import UNKNOWN, finite, number
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.figures.figure import Figure, Series, View
 from sojourn.figures.notebook import curve, table_html
@@ -232,8 +232,7 @@ class History:
         with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
             for history in histories:
                 for record in history.to_records():
-                    row = {key: _finite_or_none(value) for key, value in record.items()}
-                    file.write(json.dumps(row, allow_nan=False) + "\n")
+                    file.write(json.dumps(finite(record), allow_nan=False) + "\n")
 
     @staticmethod
     def read(path: str | os.PathLike[str], *, partial: bool = False) -> list["History"]:
@@ -278,10 +277,6 @@ class Histories(list[History]):
         label = self[0].measure.label if self else "value"
         columns = ("strategy", "seed", "learning rate", "time", f"final {label}", "over time")
         return table_html(f"{len(self)} runs", columns, rows)
-
-
-def _finite_or_none(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _parse_row(line: str, where: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sojourn._support.estimate import Estimate
+from sojourn._support.numbers import or_null
 from sojourn.dispatch import Policy
 from sojourn.fleet import Network
 from sojourn.rules import Rule, rule_to_table
@@ -142,7 +143,7 @@ def _pilot_entry(rate: float, runs: Sequence[History]) -> dict[str, object]:
     score = pilot_score(runs)
     return {
         "learning_rate": rate,
-        "score": score if math.isfinite(score) else None,
+        "score": or_null(score),
         "diverged": [
             {"seed": run.seed, "round": run.diverged_at}
             for run in runs
