@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sojourn._support.configuration import Table as Configuration
-from sojourn._support.extensions import is_extension
 from sojourn._support.files import is_file
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import BUILT_IN_FLEETS
 from sojourn.fleet.named import read_fleet
 
@@ -65,35 +64,19 @@ def read_run(folder: Path) -> "Run":
 
 
 def check_experiment_file(path: Path) -> None:
-    """Refuse a file that is missing, no TOML, of an unreadable fleet or with an unknown rule or policy.
+    """Refuse a file that is missing, no TOML, or of a fleet or strategies that cannot be read.
 
     All this is found before torch is imported; reading the experiment itself checks everything.
     """
-    from sojourn.dispatch import POLICIES
-    from sojourn.rules import RULES
+    from sojourn.strategy import read_strategies
 
     if path.is_dir():
         inside = path / "experiment.toml"
         hint = f": give {inside}" if inside.is_file() else ""
         raise InvalidFile(f"{path} is a folder, not an experiment's file{hint}")
     table = Configuration.read(path)
-    fleet = table.values.get("fleet")
-    if isinstance(fleet, str):
-        read_fleet(fleet, path.parent)
-    listed = table.values.get("strategy")
-    entries = listed if isinstance(listed, list) else []
-    numbered = [(table.values, str(path))]
-    numbered += [
-        (entry, f"{path}: [[strategy]] number {k}")
-        for k, entry in enumerate(entries, 1)
-        if isinstance(entry, dict)
-    ]
-    for entry, where in numbered:
-        for key, known in (("rule", RULES), ("policy", POLICIES)):
-            given = entry.get(key)
-            name = given.get("name") if isinstance(given, dict) else given
-            if isinstance(name, str) and not is_extension(name) and name not in known:
-                raise InvalidFile(f"{where}: {UnknownName(key, name, known)}")
+    fleet = read_fleet(table.take("fleet", str), path.parent)
+    read_strategies(table, fleet, path.parent, none_needed=True)
 
 
 ServerRateOption = Annotated[

@@ -94,8 +94,8 @@ def train(
 
     Example: sojourn train experiments/digits.toml --jobs 2
     """
-    check_experiment_file(experiment)
     say_first(f"reading {experiment}")
+    check_experiment_file(experiment)
     from sojourn.report.verdict import run_verdict
     from sojourn.runs.folder import RunFolder
     from sojourn.training.experiment.engines import LocalEngine, make_engine, tracked
@@ -262,8 +262,8 @@ def calibrate(
 
     Example: sojourn calibrate experiments/digits.toml --out constants.toml
     """
-    check_experiment_file(experiment)
     say_first(f"reading {experiment}")
+    check_experiment_file(experiment)
     import tomli_w
 
     from sojourn._support.files import replacing

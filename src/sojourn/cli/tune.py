@@ -118,10 +118,10 @@ def tune(
     """
     started = click.get_current_context().find_root().obj  # if this process runs one command
     begun = monotonic() if started is None else float(started)
-    check_experiment_file(experiment)
     say_first(f"reading {experiment}")
     seconds = parse_duration(budget)
     check_loading(monotonic() - begun, seconds)
+    check_experiment_file(experiment)
     from sojourn.runs.folder import RunFolder
     from sojourn.training.experiment.engines import make_engine, tracked
     from sojourn.tuning.budget import check_time_left

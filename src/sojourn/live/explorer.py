@@ -16,7 +16,7 @@ from sojourn._support.checks import check_number
 from sojourn.errors import InvalidInput, MissingExtra, SojournError
 from sojourn.figures.palette import inks
 from sojourn.figures.timeline import OPENING_ROWS, timelines_svg
-from sojourn.fleet import Fleet
+from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.live.server import Answer, LocalServer, page
 from sojourn.live.settings import (
     PARTITIONS,
@@ -125,7 +125,8 @@ class Tries:
             begun = Try(self._count, settings, process)
             self._all = [*self._all, begun][-MOST_KEPT:]
         assert process.stdin is not None
-        question = {"fleet": _fleet_table(self._base), "settings": settings.to_table()}
+        base = Network(self._base, uniform_routing(self._base), 1)
+        question = {"base": base.to_table(), "settings": settings.to_table()}
         with contextlib.suppress(OSError):
             process.stdin.write(json.dumps(question) + "\n")
             process.stdin.flush()
@@ -159,16 +160,6 @@ class Tries:
             self._closed = True
         for pilot in self.listed():
             pilot.stop()
-
-
-def _fleet_table(fleet: Fleet) -> dict[str, object]:
-    return {
-        "rates": fleet.service_rates.tolist(),
-        "counts": fleet.counts.tolist(),
-        "names": fleet.names,
-        "law": fleet.law,
-        "columns": {name: values.tolist() for name, values in fleet.columns.items()},
-    }
 
 
 class Explorer:

@@ -16,7 +16,7 @@ import numpy as np
 
 from sojourn._support.numbers import finite
 from sojourn.errors import SojournError
-from sojourn.fleet import Fleet
+from sojourn.fleet import Network
 from sojourn.live.settings import Settings
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import simulate
@@ -96,10 +96,7 @@ def main() -> None:
         sys.stdout.write(json.dumps(finite(values), allow_nan=False) + "\n")
         sys.stdout.flush()
 
-    fleet = asked["fleet"]
-    base = Fleet(
-        fleet["rates"], fleet["counts"], fleet["names"], law=fleet["law"], **fleet["columns"]
-    )
+    base = Network.from_table(asked["base"]).fleet
     try:
         run(Settings.from_table(asked["settings"], base), say)
     except SojournError as error:

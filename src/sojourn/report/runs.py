@@ -117,11 +117,10 @@ def opening_section(run: Run, index: int, verdict: Verdict) -> Section:
         horizon=run.horizon,
         strong=verdict.strong,
     )
-    real = any(history.clock == "real" for history in run.histories)
     seeds = len({history.seed for history in run.histories})
     lead = (
         f"{len(names)} strateg{'y' if len(names) == 1 else 'ies'}, {seeds} seed"
-        f"{'' if seeds == 1 else 's'}, {'real' if real else 'virtual'} time."
+        f"{'' if seeds == 1 else 's'}, virtual time."
     )
     if seeds > 1:
         lead += " ± and the band are one standard error over seeds; groups are by paired t-tests at 5 %."
@@ -149,8 +148,6 @@ def results_table(run: Run, verdict: Verdict) -> Table:
     measure = run.histories[0].measure
     names = [name for group in verdict.groups.values() for name in group]
     groups = [runs.get(name, []) for name in names]
-    real = any(history.clock == "real" for history in run.histories)
-    unit = "s" if real else "time units"
     columns: dict[str, list[str]] = {
         "learning rate": [
             f"{histories[0].learning_rate:g}" if histories else "–" for histories in groups
@@ -170,7 +167,7 @@ def results_table(run: Run, verdict: Verdict) -> Table:
     for target in run.targets:
         times = [_mean_time(histories, target) for histories in groups]
         texts = [time_text(histories, target) for histories in groups]
-        columns[f"{unit} to {measure.target(target)}"] = dot_cells(times, texts)
+        columns[f"time units to {measure.target(target)}"] = dot_cells(times, texts)
     shown = {
         heading: cells
         for heading, cells in columns.items()
@@ -249,7 +246,7 @@ def _classes(fleet: Fleet) -> list[tuple[str, int]]:
 
 def strategies_of(run: Run) -> tuple[dict[str, Strategy], str | None]:
     """The strategies of a run in virtual time, and why there are none where they cannot be read."""
-    if run.path is None or any(history.clock == "real" for history in run.histories):
+    if run.path is None:
         return {}, None
     try:
         return RunFolder(run.path).strategies(by_strategy(run.histories)), None
