@@ -6,6 +6,7 @@ import signal
 import time
 import tomllib
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,6 +135,7 @@ def test_a_narrow_terminal_shows_fewer_columns_but_whole_numbers(width, shown, d
         experiment={},
         summary={"strategies": [{"name": name, **entry} for name in names]},
         networks={},
+        path=Path("mine"),
     )
     _show(shown_run, console, "uniform")
     table = console.file.getvalue().split("rate: learning rate")[0].split("left out")[0]

@@ -21,7 +21,7 @@ def entries(levels):
 def test_a_factorial_experiment_has_a_section_with_its_effects():
     histories, levels = factorial()
     summary = {"strategies": list(entries(levels))}
-    section = factors_section(Run("mine", tuple(histories), {}, summary, {}), 1)
+    section = factors_section(Run("mine", tuple(histories), {}, summary, {}, Path("mine")), 1)
     assert section is not None
     rows = {row[0]: row for row in section.tables[0].rows}
     assert rows["local steps: 10"][1] == "1"
@@ -35,7 +35,7 @@ def test_strategies_that_were_not_crossed_have_none():
     chosen = list(levels)[:2]
     few = tuple(run for run in histories if run.strategy in chosen)
     summary = {"strategies": [e for e in entries(levels) if e["name"] in chosen]}
-    assert factors_section(Run("mine", few, {}, summary, {}), 1) is None
+    assert factors_section(Run("mine", few, {}, summary, {}, Path("mine")), 1) is None
 
 
 def test_the_page_of_a_tuning_has_the_factors_of_its_first_rung_and_other_conditions(

@@ -92,7 +92,6 @@ class Bar:
         )
         self._bar = RichProgress(*columns, console=console, transient=True)
         self._task = self._bar.add_task("", total=None)
-        self._due = time.monotonic() + PATIENCE
         self._timer = threading.Timer(PATIENCE, self._bar.start)
         self._timer.daemon = True
         self._timer.start()
@@ -104,16 +103,10 @@ class Bar:
             self._bar.update(self._task, completed=done, description=phase)
         else:
             self._bar.reset(self._task, total=total, completed=int(done), description=phase)
-        self._appear()
 
     def advance(self, amount: float) -> None:
         """Move the bar."""
         self._bar.advance(self._task, amount)
-        self._appear()
-
-    def _appear(self) -> None:
-        if time.monotonic() >= self._due:
-            self._bar.start()
 
     def close(self) -> None:
         """Take the bar away."""

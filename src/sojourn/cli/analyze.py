@@ -15,6 +15,7 @@ from sojourn.cli import app
 from sojourn.cli.options import FleetArgument, GroupOption, JsonOption, ServerRateOption, sort_help
 from sojourn.cli.output import (
     ClassRow,
+    class_rows,
     grouped_text,
     in_order,
     plain_table,
@@ -182,14 +183,7 @@ def _class_rows(analysis: Analysis, policy: Policy) -> list[ClassRow]:
         columns["availability"] = fleet.availability
     if policy.routes:
         columns["routing"] = network.routing
-    return [
-        {
-            "name": fleet.label(k),
-            "count": int(fleet.counts[k]),
-            **{name: float(values[k]) for name, values in columns.items()},
-        }
-        for k in range(fleet.classes)
-    ]
+    return class_rows(fleet, columns)
 
 
 def _steady_state(analysis: Analysis, policy: Policy) -> dict[str, object]:

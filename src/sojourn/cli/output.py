@@ -21,6 +21,7 @@ from sojourn._support.files import replacing
 from sojourn._support.numbers import number, unbroken
 from sojourn.errors import UnknownName
 from sojourn.fleet import Fleet
+from sojourn.types import FloatArray
 
 if TYPE_CHECKING:
     from sojourn.report.verdict import Verdict
@@ -248,6 +249,18 @@ def in_order(
     if column not in columns:
         raise UnknownName("column", column, ["name", *columns])
     return sorted(rows, key=lambda row: -float(row[column]))
+
+
+def class_rows(fleet: Fleet, columns: Mapping[str, FloatArray]) -> list[ClassRow]:
+    """Every class of a fleet: its name, its count, and its entry of each of ``columns``."""
+    return [
+        {
+            "name": fleet.label(k),
+            "count": int(fleet.counts[k]),
+            **{name: float(values[k]) for name, values in columns.items()},
+        }
+        for k in range(fleet.classes)
+    ]
 
 
 def show_classes(

@@ -22,6 +22,7 @@ from sojourn.cli.options import FleetArgument, GroupOption, JsonOption, ServerRa
 from sojourn.cli.output import (
     CHOSEN,
     ClassRow,
+    class_rows,
     grouped_text,
     in_order,
     plain_table,
@@ -421,16 +422,8 @@ def as_table(plan: Plan, policy: Policy, sort: str | None = None) -> dict[str, o
 
 def _classes(plan: Plan) -> list[ClassRow]:
     fleet, p = plan.network.fleet, plan.network.routing
-    return [
-        {
-            "name": fleet.label(k),
-            "count": int(fleet.counts[k]),
-            "service_rate": float(fleet.service_rates[k]),
-            "routing": float(p[k]),
-            "share": float(fleet.counts[k] * p[k]),
-        }
-        for k in range(fleet.classes)
-    ]
+    columns = {"service_rate": fleet.service_rates, "routing": p, "share": fleet.counts * p}
+    return class_rows(fleet, columns)
 
 
 def show(plan: Plan, policy: Policy, console: Console, sort: str | None = None) -> None:

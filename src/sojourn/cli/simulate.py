@@ -16,6 +16,7 @@ from sojourn._support.numbers import or_null, plus_minus
 from sojourn.cli import app
 from sojourn.cli.options import JsonOption, ServerRateOption
 from sojourn.cli.output import (
+    MOST_ROWS,
     plain_table,
     print_table,
     printed,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 DEFAULT_ROUNDS = 100_000
 DEFAULT_REPLICATES = 20
-MOST_ROWS = 40
 AGREE_WITHIN = 4.0
 WORDS = {"wait": "wait for them", "lose": "are lost and sent anew"}
 

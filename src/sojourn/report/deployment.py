@@ -136,7 +136,7 @@ class Deployment:
 def deployment_of(run: Run) -> Deployment | None:
     """The deployment that a run is; ``None`` for one in virtual time."""
     real = [history for history in run.histories if history.clock == "real"]
-    if not real or run.path is None:
+    if not real:
         return None
     folder = RunFolder(run.path)
     others = [history for history in run.histories if history.clock != "real"]
@@ -353,22 +353,15 @@ def pace_figure(index: int, found: Deployment) -> Figure:
     some = counts > 0
     expected = found.prediction
     measured = {
-        "updates a second": (middle, counts / np.diff(edges)),
-        "staleness": (middle[some], sums[some] / counts[some]),
-    }
-    means = {
-        "updates a second": None if expected is None else expected.throughput.mean,
-        "staleness": None if expected is None else expected.staleness.mean,
+        "updates a second": Series("measured", middle, counts / np.diff(edges)),
+        "staleness": Series("measured", middle[some], sums[some] / counts[some]),
     }
     views = []
-    for metric, (x, y) in measured.items():
-        series = [Series("measured", x, y, label="measured")]
-        mean = means[metric]
-        if mean is not None:
-            line = Series(
-                "prediction", edges[[0, -1]], [mean, mean], label="prediction", weight="background"
-            )
-            series.append(line)
+    for metric, line in measured.items():
+        series = [line]
+        if expected is not None:
+            mean = (expected.staleness if metric == "staleness" else expected.throughput).mean
+            series.append(Series("prediction", edges[[0, -1]], [mean, mean], weight="background"))
         views.append(View("seconds", metric, tuple(series), metric=metric))
     return Figure(
         f"pace-{index}",

@@ -71,14 +71,19 @@ def reached(runs: Sequence[History], target: float) -> int:
     return sum(math.isfinite(time) for time in times_to(runs, target))
 
 
+def mean_time(runs: Sequence[History], target: float) -> Estimate:
+    """The mean time to ``target`` if all runs reached it; one over the fast ones alone would flatter."""
+    if not runs or reached(runs, target) < len(runs):
+        return Estimate(math.nan, math.nan)
+    return Estimate.from_samples(times_to(runs, target))
+
+
 def time_text(runs: Sequence[History], target: float) -> str:
-    """When ``target`` was reached, if by all runs; a mean over the fast ones alone would flatter."""
-    number = reached(runs, target)
-    if not number:
-        return "not reached"
-    if number < len(runs):
-        return f"{number} of {len(runs)} seeds reached it"
-    return f"{Estimate.from_samples(times_to(runs, target)):.3g}"
+    """The same as people read it, or how many runs reached ``target``."""
+    mean, number = mean_time(runs, target), reached(runs, target)
+    if math.isfinite(mean.mean):
+        return f"{mean:.3g}"
+    return f"{number} of {len(runs)} seeds reached it" if number else "not reached"
 
 
 def seen_staleness(run: History) -> float:

@@ -1,7 +1,7 @@
 """The page of a run: verdict, timelines and curves first, the results by group, the rest folded."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,18 +22,16 @@ from sojourn.report.outcomes import (
     final,
     final_text,
     learning_figure,
+    mean_time,
     measures_of,
-    reached,
     seen_staleness,
     time_text,
-    times_to,
 )
 from sojourn.report.page import Drawing, Report, Section
 from sojourn.report.privacy import privacy_section
 from sojourn.report.tuned import conditions_section, factors_section, halving_section
 from sojourn.report.verdict import REFERENCES, Verdict, run_verdict
 from sojourn.runs.folder import Run, RunFolder
-from sojourn.runs.history import History
 from sojourn.simulation.simulate import previews, simulate
 from sojourn.strategy import Strategy
 from sojourn.theory.jackson import Analysis, analyze
@@ -165,7 +163,7 @@ def results_table(run: Run, verdict: Verdict) -> Table:
         texts = [final_text(histories, other) if histories else "–" for histories in groups]
         columns[f"final {other.label}"] = dot_cells(estimates, texts)
     for target in run.targets:
-        times = [_mean_time(histories, target) for histories in groups]
+        times = [mean_time(histories, target) for histories in groups]
         texts = [time_text(histories, target) for histories in groups]
         columns[f"time units to {measure.target(target)}"] = dot_cells(times, texts)
     shown = {
@@ -179,13 +177,6 @@ def results_table(run: Run, verdict: Verdict) -> Table:
         title="Results",
         groups=tuple((heading, len(group)) for heading, group in verdict.groups.items()),
     )
-
-
-def _mean_time(runs: Sequence[History], target: float) -> Estimate:
-    """The mean time to a target, unknown unless all runs reached it."""
-    if not runs or reached(runs, target) < len(runs):
-        return Estimate(math.nan, math.nan)
-    return Estimate.from_samples(times_to(runs, target))
 
 
 def timeline_section(index: int, drawn: Mapping[str, Timeline]) -> Section:
@@ -246,8 +237,6 @@ def _classes(fleet: Fleet) -> list[tuple[str, int]]:
 
 def strategies_of(run: Run) -> tuple[dict[str, Strategy], str | None]:
     """The strategies of a run in virtual time, and why there are none where they cannot be read."""
-    if run.path is None:
-        return {}, None
     try:
         return RunFolder(run.path).strategies(by_strategy(run.histories)), None
     except SojournError as error:

@@ -11,10 +11,9 @@ from html import escape
 from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 
-from sojourn._support.estimate import Estimate
 from sojourn._support.numbers import number
 from sojourn.errors import InvalidFile
-from sojourn.report.outcomes import Runs, by_strategy, final, finished, reached, times_to
+from sojourn.report.outcomes import Runs, by_strategy, final, finished, mean_time, reached, times_to
 from sojourn.runs.comparison import SequentialTest, significant_difference
 from sojourn.runs.folder import Run
 from sojourn.runs.history import History
@@ -224,15 +223,9 @@ def _scores(
     """What is tested, the scores, and how many runs of each strategy have a score and yet no result."""
     hardest_first = sorted(targets, reverse=measure.higher_is_better)
     for target in hardest_first:
-        if any(
-            histories and reached(histories, target) == len(histories)
-            for histories in runs.values()
-        ):
+        if any(math.isfinite(mean_time(histories, target).mean) for histories in runs.values()):
             times = {name: _times(histories, target) for name, histories in runs.items()}
-            missed = {
-                name: len(histories) - reached(histories, target)
-                for name, histories in runs.items()
-            }
+            missed = {name: len(own) - reached(own, target) for name, own in runs.items()}
             return measure.time_to(target), times, missed
     sign = -1.0 if measure.higher_is_better else 1.0
     ends = {}
@@ -334,14 +327,8 @@ class _Story:
     @property
     def target(self) -> float | None:
         """The hardest target that the pick reached with every seed."""
-        return next(
-            (
-                t
-                for t in self.targets
-                if self.pick_runs and reached(self.pick_runs, t) == len(self.pick_runs)
-            ),
-            None,
-        )
+        known = (t for t in self.targets if math.isfinite(mean_time(self.pick_runs, t).mean))
+        return next(known, None)
 
     @property
     def real(self) -> bool:
@@ -392,7 +379,7 @@ class _Story:
                 f"{_quoted(name)} at {self._end(name, short=True)}" for name in self._rivals()
             ]
         else:
-            mean = float(Estimate.from_samples(times_to(self.pick_runs, target)).mean)
+            mean = float(mean_time(self.pick_runs, target).mean)
             parts = [f"{subject} reaches {self.measure.target(target)} in {self._amount(mean)}"]
             parts += [self._needs(name, target) for name in self._rivals()]
         reason = f"{parts[0]}; {', '.join(parts[1:])}" if parts[1:] else parts[0]
@@ -445,11 +432,10 @@ class _Story:
 
     def _needs(self, name: str, target: float) -> str:
         histories = self.runs.get(name, ())
-        number_reached = reached(histories, target)
+        number_reached, mean = reached(histories, target), float(mean_time(histories, target).mean)
         if self._without_update(name):
             return f"{_quoted(name)} makes no update"
-        if histories and number_reached == len(histories):
-            mean = float(Estimate.from_samples(times_to(histories, target)).mean)
+        if math.isfinite(mean):
             return f"{_quoted(name)} needs {number(mean)}"
         if not number_reached:
             return f"{_quoted(name)} does not reach it"

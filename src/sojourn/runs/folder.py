@@ -71,8 +71,8 @@ class Run:
     experiment: Mapping[str, Any]
     summary: Mapping[str, Any]
     networks: Mapping[str, Network]
+    path: Path
     tuning: Mapping[str, Any] = field(default_factory=dict)
-    path: Path | None = None
 
     @property
     def horizon(self) -> float | None:
@@ -301,12 +301,12 @@ class RunFolder:
             experiment=self.experiment,
             summary=summary,
             networks=self.networks(summary),
-            tuning=self.tuning,
             path=self.path,
+            tuning=self.tuning,
         )
 
 
-def _target(key: str, folder: Path | None) -> float:
+def _target(key: str, folder: Path) -> float:
     try:
         return float(key)
     except ValueError:
