@@ -10,6 +10,7 @@ import pytest
 from reproduction import estimate, pool
 from reproduction.cell_runs import CellRunner
 from reproduction.estimate import Prices, in_words
+from reproduction.intervals import SequentialIntervals
 from reproduction.measures import SLOWEST_LABEL
 from reproduction.pool import histories, make_runs
 from reproduction.settings import Settings, Size, TrainingCell
@@ -17,7 +18,6 @@ from reproduction.training import exponential
 from sojourn._support.tensorfile import read_tensors
 from sojourn.errors import InvalidFile
 from sojourn.rules.weighting import task_ordinals
-from sojourn.runs.comparison import SequentialTest
 from sojourn.runs.history import History
 from sojourn.theory.constants import LearningConstants
 from sojourn.training.data.sets import load_dataset
@@ -32,7 +32,12 @@ def runner(tmp_path: Path) -> CellRunner:
     """Digits in the place of the paper's data sets, forty rounds."""
     settings = Settings.read("quick")
     size = Size(
-        "linear", batch_size=16, looks=SequentialTest((2,)), evaluations=4, rounds=40, time=20.0
+        "linear",
+        batch_size=16,
+        looks=SequentialIntervals((2,)),
+        evaluations=4,
+        rounds=40,
+        time=20.0,
     )
     settings = dataclasses.replace(settings, sizes={"digits": size})
     return CellRunner(settings, tmp_path / "cells", jobs=1)

@@ -11,13 +11,13 @@ from reproduction import pool
 from reproduction.cell_runs import CellRunner
 from reproduction.claims import Claim
 from reproduction.estimate import Prices
+from reproduction.intervals import SequentialIntervals
 from reproduction.run import Reproduction
 from reproduction.sequential import Run, Trials
 from reproduction.settings import Settings, Size, TrainingCell
 from reproduction.training import Missing, TrainingClaim, judge, read_training
 from reproduction.verdict import Finding
 from sojourn._support.configuration import Table
-from sojourn.runs.comparison import SequentialTest
 from sojourn.runs.history import History
 
 PRICES = {"digits": [0.01, 0.0, 0.0]}
@@ -34,7 +34,12 @@ STATEMENTS = [
 
 def settings() -> Settings:
     size = Size(
-        "linear", batch_size=16, looks=SequentialTest((3, 5)), evaluations=4, rounds=30, time=20.0
+        "linear",
+        batch_size=16,
+        looks=SequentialIntervals((3, 5)),
+        evaluations=4,
+        rounds=30,
+        time=20.0,
     )
     read = Settings.read("quick")
     return dataclasses.replace(read, sizes={"digits": size}, full_sizes={"digits": size})
@@ -294,7 +299,7 @@ def run_by_run(folder: Path) -> Reproduction:
     given = {"setting": "time", "cell": CELLS, "statement": STATEMENTS}
     parameters = Table(given, "claim")
     asked = Claim("6", "title", "source", "training", "checked", {}, parameters)
-    size = dataclasses.replace(settings().sizes["digits"], looks=SequentialTest((3,)))
+    size = dataclasses.replace(settings().sizes["digits"], looks=SequentialIntervals((3,)))
     own = dataclasses.replace(settings(), budget=None, sizes={"digits": size})
     runner = CellRunner(own, folder / "cells", jobs=1)
     known = Prices(runner, json.loads(json.dumps(PRICES)))

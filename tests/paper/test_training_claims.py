@@ -10,6 +10,7 @@ import pytest
 
 from reproduction.checks import above, alike
 from reproduction.claims import read_claims
+from reproduction.intervals import SequentialIntervals
 from reproduction.measures import (
     ALIKE,
     SLOWEST_LABEL,
@@ -37,7 +38,7 @@ from reproduction.training import (
 )
 from reproduction.verdict import Finding, Statement
 from sojourn._support.configuration import Table
-from sojourn.runs.comparison import SPENT, SequentialTest
+from sojourn.runs.comparison import SPENT
 from sojourn.runs.history import History
 
 PAIRS = 4
@@ -47,7 +48,7 @@ QUICK = Settings.read("quick")
 SETTINGS = dataclasses.replace(
     QUICK,
     sizes={
-        name: dataclasses.replace(size, looks=SequentialTest((PAIRS, 6)))
+        name: dataclasses.replace(size, looks=SequentialIntervals((PAIRS, 6)))
         for name, size in QUICK.sizes.items()
     },
 )
@@ -55,7 +56,7 @@ SETTINGS = dataclasses.replace(
 FULL = dataclasses.replace(
     Settings.read("paper"),
     sizes={
-        name: dataclasses.replace(size, looks=SequentialTest((PAIRS,)), fewer=())
+        name: dataclasses.replace(size, looks=SequentialIntervals((PAIRS,)), fewer=())
         for name, size in Settings.read("paper").sizes.items()
     },
 )
@@ -289,7 +290,7 @@ def test_results_without_a_difference_are_told_in_at_most_five_percent_of_trials
         values = 0.5 + 0.02 * rng.standard_normal((5, looks[-1]))
         for rivals in told:
             contrasts = [Difference("", tuple(values[0] - values[k])) for k in range(1, rivals + 1)]
-            outcome = judge_contrasts(contrasts, SequentialTest(looks), above).outcome
+            outcome = judge_contrasts(contrasts, SequentialIntervals(looks), above).outcome
             told[rivals] += outcome != "inconclusive"
     assert all(number <= 0.05 * trials for number in told.values())
     spent = SPENT * 0.05 * trials
@@ -305,7 +306,7 @@ def test_one_deviation_is_told_within_twelve_pairs_in_four_of_five_trials(
     told, trials = 0, 1000
     for _ in range(trials):
         gains = Difference("", tuple(0.5 + 0.5 * rng.standard_normal(within[-1])))
-        told += judge_contrasts([gains], SequentialTest(looks), above).outcome == "reproduces"
+        told += judge_contrasts([gains], SequentialIntervals(looks), above).outcome == "reproduces"
     assert told >= 0.8 * trials
 
 
@@ -321,7 +322,7 @@ def test_what_just_leaves_the_margin_is_told_in_at_most_five_percent_of_trials(
         values = middle + 0.01 * rng.standard_normal((4, looks[-1]))
         contrasts = [Difference("", tuple(row), (-ALIKE, ALIKE)) for row in values]
         outcome = judge_contrasts(
-            contrasts, SequentialTest(looks), partial(alike, within=ALIKE)
+            contrasts, SequentialIntervals(looks), partial(alike, within=ALIKE)
         ).outcome
         wrong += outcome != "inconclusive"
     assert wrong <= 0.05 * trials
@@ -329,7 +330,7 @@ def test_what_just_leaves_the_margin_is_told_in_at_most_five_percent_of_trials(
 
 def test_what_holds_of_each_needs_no_more_pairs_for_being_said_of_many() -> None:
     gain = Difference("", (0.016, 0.028, 0.016, 0.028))
-    looks = SequentialTest((4, 6))
+    looks = SequentialIntervals((4, 6))
     for number in (1, 4):
         assert judge_contrasts([gain] * number, looks, above).outcome == "reproduces"
     shared = looks.of_difference(gain.values, level_for(4))
@@ -398,7 +399,7 @@ def test_steadier_needs_more_than_a_chance_ratio_of_distances(own: float, outcom
 
 
 def spread_is_told(
-    looks: SequentialTest, rival: np.ndarray, own: np.ndarray, within: int = 10**9
+    looks: SequentialIntervals, rival: np.ndarray, own: np.ndarray, within: int = 10**9
 ) -> np.ndarray:
     """In which trials, of shape (trials, runs, places), the ratio of spreads is told from 1."""
     told = np.zeros(len(own), dtype=bool)
@@ -422,7 +423,7 @@ def test_equal_spreads_are_told_in_at_most_five_percent_of_trials(kind: str, com
     trials = 1000
     shared, own, rival = (DISTRIBUTIONS[kind](rng, (trials, 24, 5)) for _ in range(3))
     told = spread_is_told(
-        SequentialTest((6, 12, 24)), rival + common * shared, own + common * shared
+        SequentialIntervals((6, 12, 24)), rival + common * shared, own + common * shared
     )
     assert told.sum() <= 0.05 * trials
 
@@ -430,7 +431,9 @@ def test_equal_spreads_are_told_in_at_most_five_percent_of_trials(kind: str, com
 def test_twice_the_spread_is_told_within_twelve_pairs_in_four_of_five_trials() -> None:
     rng = np.random.default_rng(24)
     own, rival = rng.standard_normal((2, 1000, 12, 5))
-    assert spread_is_told(SequentialTest((6, 12, 24)), 2.0 * rival, own, within=12).mean() >= 0.8
+    assert (
+        spread_is_told(SequentialIntervals((6, 12, 24)), 2.0 * rival, own, within=12).mean() >= 0.8
+    )
 
 
 def test_steadiness_of_runs_that_diverged_cannot_be_told() -> None:
@@ -500,7 +503,7 @@ def test_paper_scale_is_the_papers_own_size() -> None:
     assert {size.model for size in sizes.values()} == {"cnn"}
     assert (sizes["fashion-mnist"].rounds, sizes["fashion-mnist"].looks) == (
         3000,
-        SequentialTest((10,)),
+        SequentialIntervals((10,)),
     )
     assert (sizes["kmnist"].time, sizes["cifar-10"].rounds) == (3000.0, 30000)
     assert Settings.read("paper").reduced == ""

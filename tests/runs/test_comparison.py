@@ -5,25 +5,26 @@ import math
 import numpy as np
 import pytest
 
+from reproduction.intervals import SequentialIntervals
 from sojourn.errors import InvalidInput
 from sojourn.runs.comparison import LEVEL, SPENT, SequentialTest, significant_difference
 
 STANDARD, QUICK, ONCE = (
-    SequentialTest((6, 12, 24, 48)),
-    SequentialTest((4, 6)),
-    SequentialTest((10,)),
+    SequentialIntervals((6, 12, 24, 48)),
+    SequentialIntervals((4, 6)),
+    SequentialIntervals((10,)),
 )
-LATER, SOONER = SequentialTest((6, 12, 24)), SequentialTest((4, 12, 24))
+LATER, SOONER = SequentialIntervals((6, 12, 24)), SequentialIntervals((4, 12, 24))
 TRIALS = 2000
 
 
-def significant(tests: SequentialTest, differences: np.ndarray) -> bool:
+def significant(tests: SequentialIntervals, differences: np.ndarray) -> bool:
     return any(tests.of_difference(differences[:n]).side(of=0.0) for n in tests.pairs)
 
 
 @pytest.mark.parametrize("tests", [STANDARD, QUICK, LATER, SOONER, ONCE])
 def test_the_false_positive_rate_over_all_interim_analyses_is_what_the_level_spends(
-    tests: SequentialTest,
+    tests: SequentialIntervals,
 ) -> None:
     rng = np.random.default_rng(11)
     drawn = rng.normal(0.0, 3.0, (TRIALS, tests.pairs[-1]))
@@ -35,7 +36,7 @@ def test_the_false_positive_rate_over_all_interim_analyses_is_what_the_level_spe
 
 @pytest.mark.parametrize("tests", [STANDARD, LATER, SOONER])
 def test_one_deviation_is_significant_within_twelve_pairs_in_four_of_five_trials(
-    tests: SequentialTest,
+    tests: SequentialIntervals,
 ) -> None:
     rng = np.random.default_rng(12)
     drawn = rng.normal(1.0, 1.0, (TRIALS, 12))
@@ -71,7 +72,7 @@ def test_the_pairs_that_would_be_needed_suffice() -> None:
     for gap in (0.5, 1.0, 2.0):
         pairs = int(STANDARD.needed(gap, 1.0))
         rng = np.random.default_rng(15)
-        single = SequentialTest((pairs,))
+        single = SequentialIntervals((pairs,))
         found = [single.of_difference(row).side(of=0.0) for row in rng.normal(gap, 1, (400, pairs))]
         assert np.mean(found) > 0.45
     assert math.isinf(STANDARD.needed(1e-6, 1.0))

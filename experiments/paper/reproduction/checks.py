@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from reproduction.intervals import Interval
 from reproduction.verdict import OUTCOMES, Outcome
-from sojourn.runs.comparison import Interval
 
 
 def holds(condition: bool) -> Outcome:

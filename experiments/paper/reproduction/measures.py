@@ -9,10 +9,11 @@ import numpy as np
 
 from reproduction.checks import together
 from reproduction.claims import Judged
+from reproduction.intervals import Interval, SequentialIntervals
 from reproduction.results import mean_value, settled_value
 from reproduction.verdict import Compared, Outcome
 from sojourn.report.outcomes import on_one_grid
-from sojourn.runs.comparison import LEVEL, Interval, SequentialTest
+from sojourn.runs.comparison import LEVEL
 from sojourn.runs.history import History
 from sojourn.types import FloatArray
 
@@ -39,13 +40,13 @@ class Contrast(Protocol):
     def pairs(self) -> int:
         """How many there are."""
 
-    def at(self, looks: SequentialTest, pairs: int, level: float) -> Interval:
+    def at(self, looks: SequentialIntervals, pairs: int, level: float) -> Interval:
         """The interval of the first ``pairs``."""
 
     def compared(self, interval: Interval) -> Compared:
         """An interval in words and units."""
 
-    def needed(self, looks: SequentialTest, interval: Interval, level: float) -> float:
+    def needed(self, looks: SequentialIntervals, interval: Interval, level: float) -> float:
         """About how many pairs would tell, if differences are as they were seen."""
 
 
@@ -66,7 +67,7 @@ class Difference:
         """How many there are."""
         return len(self.values)
 
-    def at(self, looks: SequentialTest, pairs: int, level: float) -> Interval:
+    def at(self, looks: SequentialIntervals, pairs: int, level: float) -> Interval:
         """By a paired t-test."""
         return looks.of_difference(self.values[:pairs], level)
 
@@ -75,7 +76,7 @@ class Difference:
         scale = 100.0 if self.unit == "points" else 1.0
         return Compared.of(self.about, self.unit, interval, scale=scale)
 
-    def needed(self, looks: SequentialTest, interval: Interval, level: float) -> float:
+    def needed(self, looks: SequentialIntervals, interval: Interval, level: float) -> float:
         """From the gap to the nearest bound, and the scatter of the pairs."""
         gap = min(abs(interval.estimate - bound) for bound in self.bounds)
         deviation = float(np.std(self.values[: interval.pairs], ddof=1))
@@ -101,7 +102,7 @@ class Spread:
         """How many there are."""
         return min(len(self.own), len(self.rival))
 
-    def at(self, looks: SequentialTest, pairs: int, level: float) -> Interval:
+    def at(self, looks: SequentialIntervals, pairs: int, level: float) -> Interval:
         """By a paired t-test of logarithms."""
         found = looks.of_difference(self._ratios(pairs).tolist(), level)
         estimate, low, high = np.exp([found.estimate, found.low, found.high]).tolist()
@@ -111,7 +112,7 @@ class Spread:
         """As a ratio of distances."""
         return Compared.of(self.about, "times", interval)
 
-    def needed(self, looks: SequentialTest, interval: Interval, level: float) -> float:
+    def needed(self, looks: SequentialIntervals, interval: Interval, level: float) -> float:
         """From the ratios as they were seen."""
         ratios = self._ratios(interval.pairs)
         if not np.isfinite(ratios).all():
@@ -218,7 +219,7 @@ def log_ratios(rival: FloatArray, own: FloatArray) -> FloatArray:
 
 
 def judged(
-    contrasts: Sequence[Contrast], looks: SequentialTest, decide: Decide, opening: str = ""
+    contrasts: Sequence[Contrast], looks: SequentialIntervals, decide: Decide, opening: str = ""
 ) -> Judged:
     """What the contrasts of one statement say together, at the first look at which they tell.
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from reproduction.claims import CLAIMS
+from reproduction.intervals import SequentialIntervals
 from reproduction.parameters import take_numbers
 from sojourn._support.configuration import Table
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.fleet import BUILT_IN_FLEETS, Fleet
-from sojourn.runs.comparison import SequentialTest
 from sojourn.theory.constants import LearningConstants
 from sojourn.types import FloatArray
 
@@ -49,7 +49,7 @@ class Setting:
 class Fewer:
     """Cells of a data set that the paper ran with another number of seeds; empty fields mean any."""
 
-    looks: SequentialTest
+    looks: SequentialIntervals
     settings: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     laws: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Size:
 
     model: str
     batch_size: int
-    looks: SequentialTest
+    looks: SequentialIntervals
     evaluations: int
     rounds: int | None = None
     time: float | None = None
@@ -107,7 +107,7 @@ class Settings:
         """Whether runs are made one after the other, with a page after each: without a budget, for days."""
         return self.budget is None
 
-    def looks(self, cell: "TrainingCell") -> SequentialTest:
+    def looks(self, cell: "TrainingCell") -> SequentialIntervals:
         """After how many pairs the results of a cell are looked at."""
         size = self.sizes[cell.data]
         return next((one.looks for one in size.fewer if one.concerns(cell)), size.looks)
@@ -237,10 +237,10 @@ def _service_rates(text: str, clients: int, where: str) -> FloatArray:
     return rates
 
 
-def _looks(table: Table) -> SequentialTest:
+def _looks(table: Table) -> SequentialIntervals:
     given = table.take("looks", list)
     try:
-        return SequentialTest(tuple(int(pairs) for pairs in given))
+        return SequentialIntervals(tuple(int(pairs) for pairs in given))
     except (InvalidInput, TypeError, ValueError) as error:
         raise InvalidFile(f"{table.where}: 'looks': {error}") from error
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reproduction.checks import above
+from reproduction.intervals import Interval
 from reproduction.verdict import Finding, Statement
 from sojourn._support.configuration import Table
 from sojourn.errors import InvalidFile
 from sojourn.figures.figure import Table as ReportTable
-from sojourn.runs.comparison import Interval
 
 STATEMENTS = Path(__file__).parents[1] / "statements.toml"
 GIVEN = ("not run", "not implemented", "not a claim", "differs")

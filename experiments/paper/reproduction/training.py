@@ -8,6 +8,7 @@ from pathlib import Path
 
 from reproduction.checks import above, alike
 from reproduction.claims import Judged, read_claims
+from reproduction.intervals import SequentialIntervals
 from reproduction.measures import (
     ALIKE,
     Spread,
@@ -29,7 +30,6 @@ from sojourn._support.configuration import Table
 from sojourn.errors import InvalidFile
 from sojourn.figures.figure import Figure, Series, Table as ReportTable
 from sojourn.report.outcomes import finished, learning_figure
-from sojourn.runs.comparison import SequentialTest
 from sojourn.runs.history import History
 
 ENOUGH = 0.1
@@ -370,7 +370,7 @@ def _grouped(runs: Sequence[History] | Missing) -> dict[str, list[History]]:
 
 
 def _judge_alike(
-    pairs: Mapping[str, tuple[Sequence[History], Sequence[History]]], looks: SequentialTest
+    pairs: Mapping[str, tuple[Sequence[History], Sequence[History]]], looks: SequentialIntervals
 ) -> Judged:
     """Whether final accuracies of paired runs agree within five points, intervals included."""
     contrasts = [

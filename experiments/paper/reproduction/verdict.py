@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from reproduction.intervals import Interval
 from reproduction.stored import (
     figure_from_json,
     figure_to_json,
@@ -18,7 +19,6 @@ from sojourn._support.configuration import parse_json
 from sojourn._support.files import read_text, replacing
 from sojourn.errors import InvalidFile
 from sojourn.figures.figure import Figure, Table
-from sojourn.runs.comparison import Interval
 
 Outcome = Literal["reproduces", "does not reproduce", "inconclusive", "data not found"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
