@@ -135,9 +135,10 @@ def _arrange() -> None:
         paragraphs = (inspect.getdoc(callback) or "").split("\n\n")
         command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
     for group in app.registered_groups:
-        command_of = group.name or (group.typer_instance.info.name if group.typer_instance else "")
-        group.rich_help_panel = panel[str(command_of)]
-        for command in group.typer_instance.registered_commands if group.typer_instance else ():
+        assert group.name is not None
+        assert group.typer_instance is not None
+        group.rich_help_panel = panel[group.name]
+        for command in group.typer_instance.registered_commands:
             assert command.callback is not None
             command.callback = sparing_inputs(command.callback)
 

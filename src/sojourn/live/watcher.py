@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 PATIENCE = 90.0
 """Seconds without a word after which a run is said to be silent."""
 MOST_POINTS = 300
-MOST_SEEDS = 1_000_000
 LEAST_PROGRESS = 0.005
 """What must have been done while watching, before the time left is guessed from it."""
 Value = TypeVar("Value")
@@ -60,7 +59,7 @@ SAID = ("name", "status", "waiting", "used", "refused", "rate", "planned", *SENT
 ANSWER = {"pick": str, "learning_rate": float, "sentence": str}
 EXPERIMENT = {
     **{"rounds?": float, "time?": float, "checkpoint-seconds?": float, "pilot-seeds?": float},
-    **{"strategy?": [{}], "targets?": [float]},
+    **{"strategy?": [{}], "seeds?": [int], "targets?": [float]},
 }
 """What is looked at of each file, and how it must look; anything else is as good as half written."""
 CHECKPOINT = ".checkpoint"
@@ -361,7 +360,7 @@ class Watcher:
         age = None if changed is None else max(0.0, self._clock() - changed)
         if standing.state == "running":
             standing = self._if_silent(standing, age, status)
-        seeds = _seeds(follower.experiment) if kind == "train" else []
+        seeds = follower.experiment.get("seeds", []) if kind == "train" else []
         pilots = [run for run in runs if seeds and run.history.seed not in seeds]
         finals = [run for run in runs if run not in pilots]
         if standing.state == "finished":
@@ -585,16 +584,9 @@ def _theory(status: RunStatus) -> dict[int, float]:
     return dict(zip(numbers, staleness.tolist(), strict=True))
 
 
-def _seeds(table: Mapping[str, Any]) -> Sequence[object]:
-    seeds = table.get("seeds", [])
-    if isinstance(seeds, int):
-        return range(min(seeds, MOST_SEEDS))
-    return seeds if isinstance(seeds, list) else []
-
-
 def _expected(table: Mapping[str, Any]) -> int | None:
     """How many runs an experiment has, pilots included; ``None`` where it is not known."""
-    strategies, seeds = table.get("strategy", []), _seeds(table)
+    strategies, seeds = table.get("strategy", []), table.get("seeds", [])
     if not strategies or not seeds:
         return None
     rates = [s.get("learning-rate") for s in strategies]
