@@ -15,7 +15,7 @@ from reproduction.measures import SLOWEST_LABEL
 from reproduction.pool import histories, make_runs
 from reproduction.settings import Settings, Size, TrainingCell
 from reproduction.training import exponential
-from sojourn._support.tensorfile import read_tensors
+from sojourn._support.arrays import read_tensors
 from sojourn.errors import InvalidFile
 from sojourn.rules.weighting import task_ordinals
 from sojourn.runs.history import History

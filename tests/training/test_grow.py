@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from sojourn._support.arrays import read_tensors, write_tensors
 from sojourn._support.files import alone_in
 from sojourn._support.ledger import accept_edits, noted
-from sojourn._support.tensorfile import read_tensors, write_tensors
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.runs.history import History
 from sojourn.training import load_weights

@@ -15,9 +15,9 @@ from reproduction.measures import SLOWEST_LABEL
 from reproduction.settings import Settings, TrainingCell
 from reproduction.strategies import strategy_of
 from reproduction.training import exponential
+from sojourn._support.arrays import read_tensors
 from sojourn._support.configuration import Table, check_shape, parse_json
 from sojourn._support.files import read_text, replacing
-from sojourn._support.tensorfile import read_tensors
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn._support.archive import read_arrays
+from sojourn._support.arrays import read_arrays
 from sojourn._support.files import replacing
 from sojourn._support.ledger import digest_of_arrays
 from sojourn.deployment.dispatcher import Dispatcher

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sojourn._support.arrays import write_tensors
 from sojourn._support.configuration import check_shape
-from sojourn._support.tensorfile import write_tensors
 from sojourn.deployment.checkpoint import read_checkpoint
 from sojourn.deployment.guard.guard import named
 from sojourn.deployment.guard.screens import Arrays

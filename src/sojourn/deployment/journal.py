@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from sojourn._support.arrays import write_tensors
 from sojourn._support.files import replacing
 from sojourn._support.provenance import provenance
-from sojourn._support.tensorfile import write_tensors
 from sojourn.deployment.checkpoint import restore_checkpoint, write_checkpoint
 from sojourn.deployment.client import Learnable, measured
 from sojourn.deployment.dispatcher import Dispatcher

@@ -27,10 +27,10 @@ import numpy as np
 import tomli_w
 from numpy.typing import NDArray
 
+from sojourn._support.arrays import write_tensors
 from sojourn._support.configuration import Table, check_shape, parse_json, parse_toml
 from sojourn._support.files import printable, read_text
 from sojourn._support.ledger import NAME as LEDGER, Ledger
-from sojourn._support.tensorfile import write_tensors
 from sojourn._support.user_modules import KEPT_IN, Sources
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import Fleet, Network

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sojourn._support.tensorfile import write_tensors
+from sojourn._support.arrays import write_tensors
 from sojourn.runs.folder import RunFolder
 from sojourn.runs.history import History
 from sojourn.simulation.schedule import Schedule

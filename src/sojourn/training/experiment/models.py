@@ -6,9 +6,9 @@ import os
 import torch
 from torch import Tensor, nn
 
+from sojourn._support.arrays import read_tensors
 from sojourn._support.extensions import split_parameter
 from sojourn._support.memory import check_memory_for
-from sojourn._support.tensorfile import read_tensors
 from sojourn.errors import InvalidInput
 
 MODELS = ("mlp", "linear", "cnn")

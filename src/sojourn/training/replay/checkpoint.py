@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sojourn._support.archive import read_arrays
+from sojourn._support.arrays import read_arrays
 from sojourn._support.files import replacing, uninterrupted
 from sojourn._support.ledger import digest_of_arrays
 from sojourn.errors import InvalidFile, InvalidInput
