@@ -5,6 +5,7 @@ import json
 import signal
 import time
 import tomllib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import sojourn as sj
-from sojourn.cli.train import _show
+from sojourn.cli.train import _columns, _show
 from sojourn.runs.folder import Run
 from sojourn.runs.history import History
 from sojourn.training.experiment.build import build_problem
@@ -109,6 +110,14 @@ def history(name, seed):
         gradients=np.array([0, 5, 17345678]),
         updates=np.array([0, 5, 17345679]),
     )
+
+
+def test_a_metric_of_one_strategy_is_shown_wherever_the_strategy_stands():
+    private = replace(history("private", 0), metrics={"epsilon": np.array([0.0, 1.0, 3.0])})
+    runs = (private, history("uniform", 0))
+    summary = {"strategies": []}
+    for order, texts in ((runs, ["3", "–"]), (runs[::-1], ["–", "3"])):
+        assert _columns(Run("mine", order, {}, summary, {}, Path("mine")))["epsilon"] == texts
 
 
 NUMBERS = {"0.0316228", "95.0±0.6%", "122.0±1.2", "not reached"}

@@ -189,7 +189,7 @@ def _columns(run: "Run") -> dict[str, list[str]]:
             mean_text([history.mean for history in finished(runs)], measure) for runs in groups
         ],
     }
-    for name in run.histories[0].metrics:
+    for name in dict.fromkeys(name for history in run.histories for name in history.metrics):
         if name != measure.name:
             columns[name] = [final_text(runs, Measure(name)) for runs in groups]
     for target in run.targets:
