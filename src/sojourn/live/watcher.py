@@ -187,16 +187,9 @@ class Follower:
         return [str(entry.get("name", "")) for entry in self.experiment.get("strategy", [])]
 
     @property
-    def halving(self) -> "Halving | None":
-        """The rungs of successive halving so far; ``None`` before the first."""
-        found = self._halving(self.folder.path / HALVING)
-        return None if found is None else found[0]
-
-    @property
-    def criterion(self) -> str:
-        """What successive halving ranks by, in words; empty before the first rung."""
-        found = self._halving(self.folder.path / HALVING)
-        return "" if found is None else found[1]
+    def halving(self) -> "tuple[Halving | None, str]":
+        """The rungs of successive halving so far, and what it ranks by; ``None`` before the first."""
+        return self._halving(self.folder.path / HALVING) or (None, "")
 
     def runs(self) -> list[RunSeen]:
         """Every run: finished ones, and unfinished ones as far as their last checkpoint."""
@@ -347,7 +340,7 @@ class Watcher:
         follower = self.follower
         follower.hear()
         runs = follower.runs()
-        status, halving = follower.status, follower.halving
+        status, (halving, criterion) = follower.status, follower.halving
         tunes = follower.has_answer or halving is not None
         kind = "deploy" if status else "tune" if tunes else "train"
         if status:
@@ -384,7 +377,7 @@ class Watcher:
             ),
             "strategies": _strategies(finals),
             "pilots": _pilots(pilots),
-            "race": _halving_table(halving, follower.criterion),
+            "race": _halving_table(halving, criterion),
             "clients": [] if status is None else self._clients(status),
             "events": follower.events,
             **{key: getattr(standing, key) for key in ("state", "title", "text", "fraction")},
