@@ -10,7 +10,14 @@ import pytest
 from numpy.testing import assert_allclose
 
 from sojourn.errors import InvalidInput
-from sojourn.figures.timeline import Timeline, save_timelines, timelines_svg
+from sojourn.figures.timeline import (
+    AXES,
+    SECONDS,
+    VIRTUAL,
+    Timeline,
+    save_timelines,
+    timelines_svg,
+)
 from sojourn.fleet import Network, built_in_fleet, uniform_routing
 from sojourn.simulation.schedule import Schedule
 from sojourn.simulation.simulate import simulate
@@ -107,6 +114,16 @@ def test_files(tmp_path: Path) -> None:
     assert save_timelines(panels, tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(InvalidInput, match=r"\.svg or \.png"):
         save_timelines(panels, tmp_path / "t.gif")
+
+
+def test_the_axis_of_a_picture_names_the_unit_of_time(tmp_path: Path) -> None:
+    """A deployment's timeline is in seconds, in a PNG as in an SVG."""
+    drawn = []
+    for unit in (VIRTUAL, SECONDS):
+        line = Timeline.from_completions([0], [0], [1.0], classes=[("only", 1)], unit=unit)
+        assert AXES[unit] in line.to_svg()
+        drawn.append(line.save(tmp_path / "t.png").read_bytes())
+    assert drawn[0] != drawn[1]
 
 
 def test_a_time_that_is_none_is_refused() -> None:

@@ -23,7 +23,7 @@ from sojourn.figures.figure import Figure, Series, View
 from sojourn.figures.labels import DISTANCES, end_labels, point_labels
 from sojourn.figures.palette import DASHES, Ink
 from sojourn.figures.svg import LIGHT, QUEUE
-from sojourn.figures.timeline import Timeline
+from sojourn.figures.timeline import AXES, Timeline
 from sojourn.types import FloatArray
 
 _MARKERS = {
@@ -349,7 +349,7 @@ def _draw_timeline(axes: Axes, title: str, timeline: Timeline, longest: int) -> 
         xlim=(0, timeline.until),
         ylim=(timeline.clients, 0),
         yticks=[],
-        xlabel="time (virtual units)",
+        xlabel=AXES[timeline.unit],
         ylabel="client",
         title=title,
     )

@@ -29,7 +29,8 @@ TASKS_EACH = 12
 """Tasks per client, on average, in a picture without a given end."""
 VIRTUAL, SECONDS = "time units", "s"
 """Units of time: of a simulation, and of a deployment."""
-_AXES = {VIRTUAL: "time (virtual units)", SECONDS: "time (seconds)"}
+AXES = {VIRTUAL: "time (virtual units)", SECONDS: "time (seconds)"}
+"""What an axis of time is called, by its unit."""
 _LEFT, _RIGHT, _TOP, _AXIS, _GAP = 74.0, 14.0, 26.0, 46.0, 34.0
 _LONGEST_NAME = 18
 
@@ -310,7 +311,7 @@ def _axis(timeline: Timeline, span: tuple[float, float], row: float) -> Iterator
         yield f'<path class="axis" d="M{x:.1f} {bottom:.1f}v4"/>'
         yield f'<text class="tick" x="{x:.1f}" y="{bottom + 15:.1f}">{tick:g}</text>'
     middle = left + 0.5 * room
-    yield f'<text class="tick" x="{middle:.1f}" y="{bottom + 31:.1f}">{_AXES[timeline.unit]}</text>'
+    yield f'<text class="tick" x="{middle:.1f}" y="{bottom + 31:.1f}">{AXES[timeline.unit]}</text>'
 
 
 def _short(name: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from sojourn._support.estimate import Estimate
 from sojourn._support.numbers import UNKNOWN
 from sojourn.figures.figure import Figure, Series, View, Weight
+from sojourn.figures.timeline import AXES, SECONDS, VIRTUAL
 from sojourn.runs.history import History
 from sojourn.runs.measure import ACCURACY, LOSS, Measure
 from sojourn.types import FloatArray
@@ -215,9 +216,8 @@ def learning_view(
     # Strong curves are drawn over the others, and the pick over all.
     series.sort(key=lambda curve: (curve.is_strong, curve.weight == "pick"))
     real = any(history.clock == "real" for history in histories)
-    time = "time (seconds)" if real else "time (virtual units)"
     return View(
-        time if axis == "time" else "rounds (completed tasks)",
+        AXES[SECONDS if real else VIRTUAL] if axis == "time" else "rounds (completed tasks)",
         measure.label,
         tuple(series),
         metric=measure.name,

@@ -17,6 +17,7 @@ from sojourn._support.numbers import UNKNOWN, finite, number
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.figures.figure import Figure, Series, View
 from sojourn.figures.notebook import curve, table_html
+from sojourn.figures.timeline import AXES, SECONDS, VIRTUAL
 from sojourn.runs.measure import ACCURACY, LOSS, Measure
 from sojourn.types import FloatArray, IntArray
 
@@ -104,8 +105,8 @@ class History:
 
     def plot(self) -> Figure:
         """What the run is judged by, and its loss, against time and rounds."""
-        unit = "seconds" if self.clock == "real" else "virtual units"
-        axes = {"time": (f"time ({unit})", self.time), "rounds": ("rounds", self.round)}
+        time = AXES[SECONDS if self.clock == "real" else VIRTUAL]
+        axes = {"time": (time, self.time), "rounds": ("rounds", self.round)}
         views = tuple(
             View(
                 label,

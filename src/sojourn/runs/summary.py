@@ -97,11 +97,7 @@ def summarize_strategy(
         "gradients": _over_seeds([float(h.gradients[-1]) for h in good]),
         "updates": _over_seeds([float(h.updates[-1]) for h in good]),
         "seeds": [history.seed for history in histories],
-        "diverged": [
-            {"seed": history.seed, "round": history.diverged_at}
-            for history in histories
-            if history.diverged_at is not None
-        ],
+        "diverged": _diverged(histories),
         "pilots": [_pilot_entry(rate, runs) for rate, runs in sorted((pilots or {}).items())],
     }
 
@@ -144,9 +140,11 @@ def _pilot_entry(rate: float, runs: Sequence[History]) -> dict[str, object]:
     return {
         "learning_rate": rate,
         "score": or_null(score),
-        "diverged": [
-            {"seed": run.seed, "round": run.diverged_at}
-            for run in runs
-            if run.diverged_at is not None
-        ],
+        "diverged": _diverged(runs),
     }
+
+
+def _diverged(runs: Sequence[History]) -> list[dict[str, int]]:
+    return [
+        {"seed": run.seed, "round": run.diverged_at} for run in runs if run.diverged_at is not None
+    ]
