@@ -88,6 +88,20 @@ def test_diverged_runs_are_counted_and_left_out():
     assert row.final.mean == pytest.approx(np.mean(SECOND[1:]))
 
 
+def test_a_run_that_diverged_early_does_not_cut_the_times_of_the_others():
+    runs = {
+        "slow": [run("slow", seed, final) for seed, final in enumerate([0.52, 0.51, 0.9])],
+        "fast": [run("fast", seed, 0.95) for seed in range(3)],
+    }
+    lost = run("lost", 0, 0.2, times=(0.0, 0.1, 0.2), diverged_at=2)
+    rows = compare({**runs, "lost": [lost]}, [0.5]).rows
+    (slow,), (fast,), (never,) = (row.times for row in rows)
+    assert (slow.horizon, slow.restricted.mean) == (10.0, pytest.approx((10 + 10 + 5) / 3))
+    assert fast.restricted.mean == 5.0
+    assert fast.paired.difference == pytest.approx(5.0 - 25 / 3)
+    assert never.restricted.mean == 10.0, "what diverged is as late as can be"
+
+
 def test_csv_and_latex():
     found = compare(groups(), [0.72, 0.9])
     first, second = csv.DictReader(io.StringIO(found.to_csv()))

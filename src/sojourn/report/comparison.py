@@ -14,7 +14,7 @@ from scipy.special import stdtr
 
 from sojourn._support.estimate import Estimate
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.report.outcomes import by_strategy, times_to
+from sojourn.report.outcomes import by_strategy, finished, times_to
 from sojourn.runs.comparison import LEVEL, t_limit
 from sojourn.runs.folder import Run
 from sojourn.runs.history import History
@@ -51,8 +51,8 @@ class TimeTo:
     """Times to a target of which some are only known to be longer than the run.
 
     ``median`` counts those as longer than all others, and is infinite if half were not in time.
-    ``restricted`` is the mean of the times cut at ``horizon``, the end of the shortest run of all:
-    a mean that waits for nobody (the restricted mean survival time).
+    ``restricted`` is the mean of the times cut at ``horizon``, the end of the shortest run that did
+    not diverge: a mean that waits for nobody (the restricted mean survival time).
     """
 
     target: float
@@ -142,7 +142,9 @@ def compare(
     if len(measures) > 1:
         names = " and ".join(sorted(measure.name for measure in measures))
         raise InvalidInput(f"runs that are judged by {names} cannot be compared")
-    horizon = min(float(h.time[-1]) for group in runs.values() for h in group if h.rows)
+    every = [history for group in runs.values() for history in group]
+    # A run that diverged early would cut the times of all others at its end.
+    horizon = min(float(history.time[-1]) for history in finished(every) or every if history.rows)
     first, others = runs[against], max(1, len(runs) - 1)
     rows = []
     for name, group in runs.items():
