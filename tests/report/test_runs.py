@@ -1,12 +1,16 @@
 """Every run that ``sojourn train`` can make is one that ``sojourn report`` can show."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from sojourn.runs.folder import RunFolder
+from sojourn.report.deployment import Prediction
+from sojourn.report.runs import measured_table
+from sojourn.runs.folder import Run, RunFolder
 from sojourn.training.experiment.experiment import Experiment
 from tests.commands import Commands
+from tests.report.test_verdict import run
 
 
 def test_a_split_class_and_a_probability_per_client_are_reported(
@@ -29,3 +33,15 @@ def test_the_folder_holds_the_networks_that_were_trained(trained: Path) -> None:
     for name, network in read.items():
         np.testing.assert_array_equal(network.client_routing, asked[name].client_routing)
     assert list(folder.plans) == ["plan"]
+
+
+def test_the_measured_throughput_is_that_of_runs_that_did_not_diverge(tmp_path: Path) -> None:
+    """A run that diverged at 2 of 100 time units did not make its rounds in all of them."""
+    whole = run("plan", 0, 0.02, 0.8)
+    columns = ("round", "time", "test_loss", "test_accuracy", "train_loss", "staleness")
+    early = {n: getattr(whole, n)[:3] for n in (*columns, "gradients", "updates")}
+    histories = (whole, replace(whole, seed=1, diverged_at=3, **early))
+    made = Run("mine", histories, {"time": 100.0}, {}, {}, tmp_path)
+    known = Prediction.of([1.0], [])
+    table = measured_table(made, {}, {"plan": known})
+    assert table.rows[0][table.columns.index("measured")] == "1"

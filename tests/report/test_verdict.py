@@ -95,6 +95,18 @@ def test_a_run_that_diverged_has_no_end() -> None:
     assert verdict.worse == ("lost",)
 
 
+def test_a_run_that_diverged_early_is_not_the_first_at_the_target() -> None:
+    """Three of four seeds of ``lost`` ended at 2, long before any other came to the target."""
+    columns = ("round", "time", "test_loss", "test_accuracy", "train_loss", "staleness")
+    early = {n: getattr(PLAN[0], n)[:3] for n in (*columns, "gradients", "updates")}
+    lost = [replace(r, strategy="lost", diverged_at=3, **early) for r in PLAN[:3]]
+    lost.append(replace(PLAN[3], strategy="lost"))
+    verdict = verdict_of([*lost, *ROOT], [0.8])
+    assert verdict.tested == "time to 80%"
+    assert verdict.pick == "square-root"
+    assert verdict.worse == ("lost",)
+
+
 def test_without_labels_the_loss_decides() -> None:
     blind = [replace(r, test_accuracy=np.full(101, np.nan)) for r in (*PLAN, *ROOT)]
     verdict = verdict_of(blind)

@@ -1,6 +1,7 @@
 """Main effects of a factorial experiment: known effects are found, absent ones are not significant."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +74,18 @@ def test_effects_on_the_time_to_a_target_count_the_end_where_it_is_not_reached()
     assert all(effect.ratio and effect.value == 1.0 for effect in effects), (
         "no run reached it: all end alike"
     )
+
+
+def test_a_run_that_diverged_early_is_as_late_as_the_latest():
+    histories, levels = factorial(noise=0.0)
+    names = [name for name in levels if name.endswith("0.0")]
+    chosen = [h for h in histories if h.strategy in names]
+    lost = [
+        replace(h, time=[0.0, 0.1], diverged_at=10) if h.strategy.startswith("adam") else h
+        for h in chosen
+    ]
+    (effect,) = [e for e in main_effects(lost, levels, target=5.0) if e.factor == "optimiser"]
+    assert effect.value == 1.0, "no run reached it: all end alike"
 
 
 def test_one_seed_has_no_interval_and_no_common_seed_is_refused():

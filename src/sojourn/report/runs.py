@@ -21,6 +21,7 @@ from sojourn.report.outcomes import (
     by_strategy,
     final,
     final_text,
+    finished,
     learning_figure,
     mean_time,
     measures_of,
@@ -483,8 +484,8 @@ def measured_table(
         steady, before = theory.get(strategy), predictions.get(strategy)
         if steady is None and before is None:
             continue
-        spans = [max(float(h.time[-1]), run.horizon or 0.0) for h in runs if h.rows]
-        ends = [int(h.round[-1]) for h in runs if h.rows]
+        spans = [max(float(h.time[-1]), run.horizon or 0.0) for h in finished(runs)]
+        ends = [int(h.round[-1]) for h in finished(runs)]
         speeds = [end / span for end, span in zip(ends, spans, strict=True) if span > 0]
         waits = [wait for h in runs if math.isfinite(wait := seen_staleness(h))]
         every_task_counts = all(h.rows and h.updates[-1] == h.round[-1] for h in runs)

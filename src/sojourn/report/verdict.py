@@ -225,7 +225,10 @@ def _scores(
     for target in hardest_first:
         if any(math.isfinite(mean_time(histories, target).mean) for histories in runs.values()):
             times = {name: _times(histories, target) for name, histories in runs.items()}
-            missed = {name: len(own) - reached(own, target) for name, own in runs.items()}
+            missed = {
+                name: sum(map(math.isfinite, times[name].values())) - reached(histories, target)
+                for name, histories in runs.items()
+            }
             return measure.time_to(target), times, missed
     sign = -1.0 if measure.higher_is_better else 1.0
     ends = {}
@@ -236,10 +239,15 @@ def _scores(
 
 
 def _times(runs: Sequence[History], target: float) -> dict[int, float]:
-    """When each seed came to ``target``; the end of a run that did not, the least that it takes."""
+    """When each seed came to ``target``; the end of a run that did not, the least that it takes.
+
+    A run that diverged never comes to it: its end is no time.
+    """
+    ends = {run.seed: float(run.time[-1]) for run in finished(runs)}
+    times = zip(runs, times_to(runs, target), strict=True)
     return {
-        run.seed: time if math.isfinite(time) else float(run.time[-1]) if run.rows else math.inf
-        for run, time in zip(runs, times_to(runs, target), strict=True)
+        run.seed: time if math.isfinite(time) else ends.get(run.seed, math.inf)
+        for run, time in times
     }
 
 

@@ -131,17 +131,15 @@ def effects_on(
 
 
 def _values(histories: Sequence[History], target: float | None) -> dict[str, dict[int, float]]:
-    measure = histories[0].measure
+    higher_is_better = target is None and histories[0].measure.higher_is_better
     values: dict[str, dict[int, float]] = {}
     for history in histories:
-        if target is None:
-            value = history.final if history.diverged_at is None else math.nan
-        else:
-            reached = history.time_to(target)
-            value = reached if math.isfinite(reached) else float(history.time[-1])
+        value = math.nan if target is None else history.time_to(target)
+        if math.isnan(value) and history.diverged_at is None:
+            value = history.final if target is None else float(history.time[-1])
         values.setdefault(history.strategy, {})[history.seed] = value
     finite = [v for own in values.values() for v in own.values() if math.isfinite(v)]
-    worst = (min if measure.higher_is_better else max)(finite) if finite else math.nan
+    worst = (min if higher_is_better else max)(finite) if finite else math.nan
     return {
         name: {seed: v if math.isfinite(v) else worst for seed, v in own.items()}
         for name, own in values.items()
