@@ -102,6 +102,17 @@ def test_a_run_that_diverged_early_does_not_cut_the_times_of_the_others():
     assert never.restricted.mean == 10.0, "what diverged is as late as can be"
 
 
+def test_runs_that_stopped_at_the_target_do_not_cut_the_times_of_slower_ones():
+    """As `stop-at` ends them: the fastest run is the shortest, and its end is no horizon."""
+    runs = {
+        name: [run(name, seed, 0.5, times=(0.0, end / 2, end + seed)) for seed in range(3)]
+        for name, end in (("slow", 80.0), ("fast", 20.0))
+    }
+    (slow,), (fast,) = (row.times for row in compare(runs, [0.5]).rows)
+    assert (slow.restricted.mean, fast.restricted.mean) == (81.0, 21.0)
+    assert fast.paired.difference == -60.0
+
+
 def test_csv_and_latex():
     found = compare(groups(), [0.72, 0.9])
     first, second = csv.DictReader(io.StringIO(found.to_csv()))

@@ -14,7 +14,7 @@ from scipy.special import stdtr
 
 from sojourn._support.estimate import Estimate
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.report.outcomes import by_strategy, finished, times_to
+from sojourn.report.outcomes import by_strategy, finished, reached, times_to
 from sojourn.runs.comparison import LEVEL, t_limit
 from sojourn.runs.folder import Run
 from sojourn.runs.history import History
@@ -51,8 +51,8 @@ class TimeTo:
     """Times to a target of which some are only known to be longer than the run.
 
     ``median`` counts those as longer than all others, and is infinite if half were not in time.
-    ``restricted`` is the mean of the times cut at ``horizon``, the end of the shortest run that did
-    not diverge: a mean that waits for nobody (the restricted mean survival time).
+    ``restricted`` is the mean of the times cut at ``horizon``, the end of the shortest run that went
+    on without reaching the target: a mean that waits for nobody (the restricted mean survival time).
     """
 
     target: float
@@ -143,8 +143,7 @@ def compare(
         names = " and ".join(sorted(measure.name for measure in measures))
         raise InvalidInput(f"runs that are judged by {names} cannot be compared")
     every = [history for group in runs.values() for history in group]
-    # A run that diverged early would cut the times of all others at its end.
-    horizon = min(float(history.time[-1]) for history in finished(every) or every if history.rows)
+    horizons = {target: _horizon(every, target) for target in targets}
     first, others = runs[against], max(1, len(runs) - 1)
     rows = []
     for name, group in runs.items():
@@ -161,10 +160,20 @@ def compare(
                 None
                 if other is None
                 else _paired(_by_seed(good, _final), _by_seed(other, _final), others),
-                tuple(_time_to(group, other, target, horizon, others) for target in targets),
+                tuple(_time_to(group, other, *cut, others) for cut in horizons.items()),
             )
         )
     return Comparison(measures.pop(), against, _adjusted(rows))
+
+
+def _horizon(runs: Sequence[History], target: float) -> float:
+    """The end of the shortest run that went on without coming to ``target``; the latest if none did.
+
+    Runs that diverged, or stopped at the target, are short and yet do not limit what is known.
+    """
+    whole = finished(runs) or [run for run in runs if run.rows]
+    without = [float(run.time[-1]) for run in whole if not reached([run], target)]
+    return min(without) if without else max(float(run.time[-1]) for run in whole)
 
 
 def _final(history: History) -> float:
