@@ -233,7 +233,7 @@ class _StationRun(_KernelRun):
         placed = 0
         while placed < m:
             self._times.refill()
-            placed = stations.place(self._state(), self._calendar, clients, stages, placed)
+            placed = stations.place(*self._state(), self._calendar, clients, stages, placed)
         self._heap.state[2] = self._begin(clients)
 
     def _first_journeys(self) -> tuple[IntArray, NDArray[np.uint8]]:
@@ -243,8 +243,8 @@ class _StationRun(_KernelRun):
         travels = self._times.scale[self._network.size + clients] > 0.0
         return clients, np.where(travels, stations.DOWNLINK, stations.SERVICE).astype(np.uint8)
 
-    def _state(self) -> stations.Stations:
-        return stations.Stations(self._queues, self._journeys, self._heap, self._times.times)
+    def _state(self) -> tuple[events.Queues, stations.Journeys, events.Heap, events.Times]:
+        return self._queues, self._journeys, self._heap, self._times.times
 
     def _advance(
         self, dispatch: Dispatch, limit: float, done: int, completions: Completions
@@ -255,7 +255,7 @@ class _StationRun(_KernelRun):
             while self._heap.state[0] and self._heap.when[0] >= self._calendar.end[0]:
                 self._calendar = self._calendars.following()
         return stations.advance(
-            self._code, self._state(), self._calendar, dispatch, limit, done, completions
+            self._code, *self._state(), self._calendar, dispatch, limit, done, completions
         )
 
     def in_flight(self) -> tuple[NDArray[np.int32], IntArray]:

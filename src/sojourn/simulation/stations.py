@@ -68,18 +68,12 @@ def no_journeys(clients: int, tasks: int) -> Journeys:
     )
 
 
-class Stations(NamedTuple):
-    """The state of a run: queues, where tasks are, stages that end, and times still to use."""
-
-    queues: Queues
-    journeys: Journeys
-    heap: Heap
-    times: Times
-
-
 @njit(cache=True, nogil=True)
 def place(
-    stations: Stations,
+    queues: Queues,
+    journeys: Journeys,
+    heap: Heap,
+    times: Times,
     calendar: Calendar | None,
     clients: IntArray,
     stages: NDArray[np.uint8],
@@ -90,8 +84,8 @@ def place(
     Returns how many are placed: all, or those before random numbers ran out.
     """
     for slot in range(begin, clients.size):
-        stations.journeys.client[slot] = clients[slot]
-        if _enter(stations, calendar, slot, stages[slot], 0.0):
+        journeys.client[slot] = clients[slot]
+        if _enter(queues, journeys, heap, times, calendar, slot, stages[slot], 0.0):
             return slot + 1
     return int(clients.size)
 
@@ -99,7 +93,10 @@ def place(
 @njit(cache=True, nogil=True, error_model="numpy")
 def advance(
     policy: int,
-    stations: Stations,
+    queues: Queues,
+    journeys: Journeys,
+    heap: Heap,
+    times: Times,
     calendar: Calendar | None,
     dispatch: Dispatch,
     limit: float,
@@ -111,7 +108,6 @@ def advance(
     As `sojourn.simulation.events.advance`; a client is idle while none of its tasks is anywhere on
     its journey.
     """
-    queues, journeys, heap, times = stations
     pool, _, targets, choices, cursor = dispatch
     client_out, sent_out, time_out = completions
     written = 0
@@ -132,7 +128,9 @@ def advance(
                 chosen = slot + np.int64(choices[cursor[1]] * (pool.size - slot))
                 cursor[1] += 1
                 pool[slot], pool[chosen] = pool[chosen], pool[slot]
-                short |= _send(stations, calendar, slot, pool[slot], done + written, now)
+                short |= _send(
+                    queues, journeys, heap, times, calendar, slot, pool[slot], done + written, now
+                )
             continue
         if cursor[0] + sends > targets.size or cursor[1] + sends > choices.size:
             break
@@ -142,26 +140,37 @@ def advance(
             break
         if calendar is not None and now >= calendar.end[0]:
             break
-        slot = int(np.int64(heap.who[0]))  # one type, for which the functions are compiled once
+        slot = int(np.int64(heap.who[0]))
         client = int(journeys.client[slot])
         stage = journeys.stage[slot]
         pop(heap)
         if calendar is not None and stage == SERVICE and journeys.left[slot] >= 0.0:
             loses = calendar.loses[0] and journeys.works[slot]
             if loses and _speed_at(calendar, client, now) == 0.0:
-                short |= _lose(policy, stations, calendar, dispatch, client, done + written, now)
+                short |= _lose(
+                    policy,
+                    queues,
+                    journeys,
+                    heap,
+                    times,
+                    calendar,
+                    dispatch,
+                    client,
+                    done + written,
+                    now,
+                )
             else:
                 _work_on(journeys, calendar, heap, slot, journeys.left[slot], now)
             continue
-        short |= _leave(stations, calendar, slot, now)
+        short |= _leave(queues, journeys, heap, times, calendar, slot, now)
         if stage == DOWNLINK:
-            short |= _enter(stations, calendar, slot, SERVICE, now)
+            short |= _enter(queues, journeys, heap, times, calendar, slot, SERVICE, now)
             continue
         if stage == SERVICE and times.scale[UPLINK * clients + client] > 0.0:
-            short |= _enter(stations, calendar, slot, UPLINK, now)
+            short |= _enter(queues, journeys, heap, times, calendar, slot, UPLINK, now)
             continue
         if stage != SERVER and has_server:
-            short |= _enter(stations, calendar, slot, SERVER, now)
+            short |= _enter(queues, journeys, heap, times, calendar, slot, SERVER, now)
             continue
 
         client_out[written] = client
@@ -173,7 +182,7 @@ def advance(
             heap.clock[0] = now
             continue
         target = _next_present(policy, dispatch, calendar, heap.state[2], client, now)
-        short |= _send(stations, calendar, slot, target, done + written, now)
+        short |= _send(queues, journeys, heap, times, calendar, slot, target, done + written, now)
     return written, ended
 
 
@@ -244,7 +253,10 @@ def _returns(calendar: Calendar, client: int, now: float) -> float:
 @njit(cache=True, nogil=True, error_model="numpy")
 def _lose(
     policy: int,
-    stations: Stations,
+    queues: Queues,
+    journeys: Journeys,
+    heap: Heap,
+    times: Times,
     calendar: Calendar,
     dispatch: Dispatch,
     client: int,
@@ -252,7 +264,6 @@ def _lose(
     now: float,
 ) -> bool:
     """``client`` has left with its tasks: as many are sent, those of a cohort to it again."""
-    queues = stations.queues
     nobody = queues.following.size - 1
     slot = int(np.int64(queues.ends[client, 0]))
     queues.ends[client, 0] = nobody
@@ -263,37 +274,52 @@ def _lose(
         if policy != SYNCHRONOUS:
             if policy == NEVER_QUEUE:
                 dispatch.due_times.sent[client] -= 1
-            idle = stations.heap.state[2]
+            idle = heap.state[2]
             target = _next_present(policy, dispatch, calendar, idle, client, now)
-        short |= _send(stations, calendar, slot, target, done, now)
+        short |= _send(queues, journeys, heap, times, calendar, slot, target, done, now)
         slot = following
     return short
 
 
+# The steps of a journey are taken for every stage of every task: called instead of inlined, or with all
+# of the state in one tuple of tuples, they take four times as long, for counting references to arrays.
 @njit(cache=True, nogil=True, error_model="numpy")
 def _send(
-    stations: Stations, calendar: Calendar | None, slot: int, client: int, done: int, now: float
+    queues: Queues,
+    journeys: Journeys,
+    heap: Heap,
+    times: Times,
+    calendar: Calendar | None,
+    slot: int,
+    client: int,
+    done: int,
+    now: float,
 ) -> bool:
     """A new task in ``slot`` sets out; whether numbers have to be refilled."""
-    queues, journeys, times = stations.queues, stations.journeys, stations.times
     journeys.client[slot] = client
     queues.sent[slot] = done
     travels = times.scale[DOWNLINK * (queues.ends.shape[0] - 1) + client] > 0.0
     first = DOWNLINK if travels else SERVICE
-    return _enter(stations, calendar, slot, first, now)
+    return _enter(queues, journeys, heap, times, calendar, slot, first, now)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def _enter(
-    stations: Stations, calendar: Calendar | None, slot: int, stage: int, now: float
+    queues: Queues,
+    journeys: Journeys,
+    heap: Heap,
+    times: Times,
+    calendar: Calendar | None,
+    slot: int,
+    stage: int,
+    now: float,
 ) -> bool:
     """The task in ``slot`` comes to ``stage``; whether numbers have to be refilled."""
-    queues, journeys = stations.queues, stations.journeys
     nobody = queues.following.size - 1
     journeys.stage[slot] = stage
     queues.following[slot] = nobody
     if stage in (DOWNLINK, UPLINK):
-        return _begin(stations, calendar, slot, now)
+        return _begin(journeys, heap, times, calendar, slot, now)
     queue = queues.ends.shape[0] - 1 if stage == SERVER else np.int64(journeys.client[slot])
     alone = queues.ends[queue, 0] == nobody
     if alone:
@@ -301,13 +327,20 @@ def _enter(
     else:
         queues.following[queues.ends[queue, 1]] = slot
     queues.ends[queue, 1] = slot
-    return _begin(stations, calendar, slot, now) if alone else False
+    return _begin(journeys, heap, times, calendar, slot, now) if alone else False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _leave(stations: Stations, calendar: Calendar | None, slot: int, now: float) -> bool:
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _leave(
+    queues: Queues,
+    journeys: Journeys,
+    heap: Heap,
+    times: Times,
+    calendar: Calendar | None,
+    slot: int,
+    now: float,
+) -> bool:
     """The task in ``slot`` has ended its stage: the next of its queue, if there is one, begins."""
-    queues, journeys = stations.queues, stations.journeys
     stage = journeys.stage[slot]
     if stage != SERVICE and stage != SERVER:
         return False
@@ -316,13 +349,19 @@ def _leave(stations: Stations, calendar: Calendar | None, slot: int, now: float)
     queues.ends[queue, 0] = successor
     if successor == queues.following.size - 1:
         return False
-    return _begin(stations, calendar, successor, now)
+    return _begin(journeys, heap, times, calendar, successor, now)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _begin(stations: Stations, calendar: Calendar | None, slot: int, now: float) -> bool:
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _begin(
+    journeys: Journeys,
+    heap: Heap,
+    times: Times,
+    calendar: Calendar | None,
+    slot: int,
+    now: float,
+) -> bool:
     """The stage of the task in ``slot`` begins; whether numbers have to be refilled."""
-    journeys, heap, times = stations.journeys, stations.heap, stations.times
     number = _number(journeys, slot)
     takes = duration(times, number)
     if calendar is not None and journeys.stage[slot] == SERVICE:
@@ -365,7 +404,7 @@ def _speed_at(calendar: Calendar, client: int, now: float) -> float:
     return float(calendar.speed[at])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def _number(journeys: Journeys, slot: int) -> int:
     """The number of the stage that the task in ``slot`` is in."""
     clients = (journeys.spent.size - 1) // 3
