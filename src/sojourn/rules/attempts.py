@@ -13,7 +13,7 @@ from sojourn.errors import InvalidInput
 from sojourn.rules.arrays import count_of, placed
 from sojourn.rules.base import Buffered, GradientRule, Run
 from sojourn.rules.server import Move
-from sojourn.rules.state import Arrival, Number, ServerState
+from sojourn.rules.state import Arrival, ServerState
 from sojourn.types import FloatArray, IntArray, Vector
 
 
@@ -35,11 +35,9 @@ class MindFlayer(Buffered, GradientRule):
     name: ClassVar[str] = "mindflayer"
     policy: ClassVar[str] = "attempts"
     hears_of_cuts: ClassVar[bool] = True
+    numbers: ClassVar[tuple[str, ...]] = ("buffered", "over")
     attempts: int | None = whole(None)
     success: float = real(1.0, above=0.0, most=1.0)
-
-    def numbers(self) -> dict[str, Number]:
-        return {"buffered": 0, "over": 0}
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         if arrival.staleness > 0:

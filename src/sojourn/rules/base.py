@@ -17,7 +17,6 @@ from sojourn.rules.server import Adam, Move, Plain, Server
 from sojourn.rules.state import (
     Arrival,
     LocalSteps,
-    Number,
     Sends,
     ServerState,
     most_steps,
@@ -47,13 +46,20 @@ class BuiltInRule(Parameters, ABC):
     """A rule whose moves go through the optimiser ``server``.
 
     Clients take ``local_steps`` steps per task, see `Rule`. With ``privacy_clip`` and ``privacy_noise`` every update is
-    clipped and gets Gaussian noise when it arrives: see `Privacy`. A subclass says which vectors (in the precision of the weights), counts and numbers it keeps,
-    and what it does with an arrival.
+    clipped and gets Gaussian noise when it arrives: see `Privacy`.
+
+    A subclass names what it keeps: ``vectors`` as long as the weights and ``tables`` of one for each
+    client, in the precision of the weights; ``counts``, a whole number for each client; and ``numbers``,
+    0 at first. `shapes` is for vectors of another size. `take` says what it does with an arrival.
     """
 
     name: ClassVar[str]
     sends: ClassVar[Sends]
     policy: ClassVar[str]
+    vectors: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[tuple[str, ...]] = ()
+    counts: ClassVar[tuple[str, ...]] = ()
+    numbers: ClassVar[tuple[str, ...]] = ()
     server: Server = field(default_factory=Plain)
     local_steps: LocalSteps = field(default=1, metadata={"check": _check_steps})
     local_learning_rate: float | None = real(None, above=0.0)
@@ -85,10 +91,12 @@ class BuiltInRule(Parameters, ABC):
 
     def begin(self, weights: Vector, clients: int) -> ServerState:
         """The state before the first arrival."""
-        shapes = self._all_vectors(clients, count_of(weights))
+        shapes = self.shapes(clients, count_of(weights))
         arrays: dict[str, NDArray[Any]] = {k: zeros(s, weights) for k, s in shapes.items()}
-        arrays |= {k: np.zeros(s, dtype=np.int64) for k, s in self.counts(clients).items()}
-        return ServerState(weights, 0, arrays, {**self.numbers(), **self.server.numbers()})
+        arrays |= {name: np.zeros(clients, dtype=np.int64) for name in self.counts}
+        return ServerState(
+            weights, 0, arrays, dict.fromkeys((*self.numbers, *self.server.numbers), 0)
+        )
 
     def apply(
         self,
@@ -104,25 +112,18 @@ class BuiltInRule(Parameters, ABC):
 
     def memory(self, clients: int, dimension: int) -> int:
         """How many numbers it keeps beyond the weights."""
-        shapes = [*self._all_vectors(clients, dimension).values(), *self.counts(clients).values()]
-        return sum(math.prod(shape) for shape in shapes)
+        shapes = self.shapes(clients, dimension).values()
+        return sum(math.prod(shape) for shape in shapes) + len(self.counts) * clients
 
     def learning_rate_scale(self, stable_step: float) -> float:
         """The learning rate around which to search: see `sojourn.rules.learning_rate_scale`."""
         step = stable_step / most_steps(self) if self.sends == "gradient" else stable_step
         return self.server.learning_rate_scale(step)
 
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        """The vectors and tables it keeps, by name, with their shapes."""
-        return {}
-
-    def counts(self, clients: int) -> dict[str, Shape]:
-        """The arrays of whole numbers that it keeps."""
-        return {}
-
-    def numbers(self) -> dict[str, Number]:
-        """The numbers it keeps, as they are before the first arrival."""
-        return {}
+    def shapes(self, clients: int, dimension: int) -> dict[str, Shape]:
+        """The vectors and tables that it and its optimiser keep, by name."""
+        names = (*self.vectors, *self.server.all_vectors())
+        return dict.fromkeys(self.tables, (clients, dimension)) | dict.fromkeys(names, (dimension,))
 
     @abstractmethod
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
@@ -139,10 +140,6 @@ class BuiltInRule(Parameters, ABC):
                     f"{name} is {given:g}, but has no effect: a client of '{self.name}' sends one "
                     f"gradient per task. Give local_steps of 2 or more, or leave out {name}."
                 )
-
-    def _all_vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        own = self.vectors(clients, dimension)
-        return {**own, **dict.fromkeys(self.server.all_vectors(), (dimension,))}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -225,13 +222,9 @@ class MixingRule(Weighted, DifferenceRule):
 class Buffered:
     """The parts of a rule that sums updates in ``buffer`` and counts them in ``buffered``."""
 
+    vectors: ClassVar[tuple[str, ...]] = ("buffer",)
+    numbers: ClassVar[tuple[str, ...]] = ("buffered",)
     server: Server
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"buffer": (dimension,)}
-
-    def numbers(self) -> dict[str, Number]:
-        return {"buffered": 0}
 
     def gather(self, state: ServerState, update: Vector) -> ServerState:
         """Add ``update`` to the buffer."""
@@ -261,9 +254,7 @@ class OfCohorts(Buffered):
     """
 
     hears_of_cuts: ClassVar[bool] = True
-
-    def numbers(self) -> dict[str, Number]:
-        return {"buffered": 0, "cut": 0}
+    numbers: ClassVar[tuple[str, ...]] = ("buffered", "cut")
 
     def collect_cohort(
         self, state: ServerState, arrival: Arrival, update: Vector, run: Run, *, rate: float

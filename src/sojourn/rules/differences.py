@@ -9,7 +9,7 @@ from sojourn.errors import UnknownName
 from sojourn.rules.arrays import mean_of_rows, raise_to, root
 from sojourn.rules.base import Buffered, DifferenceRule, MixingRule, OfCohorts, Run, Shape
 from sojourn.rules.server import ADAPTIVE_RATE, Move, Plain, blend
-from sojourn.rules.state import Arrival, Number, ServerState
+from sojourn.rules.state import Arrival, ServerState
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -112,6 +112,8 @@ class FADAS(Buffered, DifferenceRule):
     """
 
     name: ClassVar[str] = "fadas"
+    vectors: ClassVar[tuple[str, ...]] = ("buffer", "mean", "mean_square", "largest_square")
+    numbers: ClassVar[tuple[str, ...]] = ("buffered", "stalest")
     buffer_size: int = whole(5)
     server_learning_rate: float = real(1e-3, above=0.0)
     beta1: float = fraction(0.9)
@@ -122,13 +124,6 @@ class FADAS(Buffered, DifferenceRule):
     def learning_rate_scale(self, stable_step: float) -> float:
         """That of adaptive steps, whatever the curvature."""
         return ADAPTIVE_RATE
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        names = ("buffer", "mean", "mean_square", "largest_square")
-        return dict.fromkeys(names, (dimension,))
-
-    def numbers(self) -> dict[str, Number]:
-        return {"buffered": 0, "stalest": 0}
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         stalest = max(int(state.numbers["stalest"]), int(arrival.staleness))
@@ -159,13 +154,11 @@ class FedFa(DifferenceRule):
     """
 
     name: ClassVar[str] = "fedfa"
+    numbers: ClassVar[tuple[str, ...]] = ("received",)
     queue_size: int = whole(5)
 
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"queue": (self.queue_size, dimension)}
-
-    def numbers(self) -> dict[str, Number]:
-        return {"received": 0}
+    def shapes(self, clients: int, dimension: int) -> dict[str, Shape]:
+        return {"queue": (self.queue_size, dimension), **super().shapes(clients, dimension)}
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         queue, received = state.arrays["queue"], int(state.numbers["received"])

@@ -161,10 +161,8 @@ class MSynchronousSGD(Buffered, WeightedGradientRule):
 
     name: ClassVar[str] = "m-synchronous"
     policy: ClassVar[str] = NEVER_QUEUE
+    counts: ClassVar[tuple[str, ...]] = ("counted",)
     first: int = whole(2)
-
-    def counts(self, clients: int) -> dict[str, Shape]:
-        return {"counted": (clients,)}
 
     def begin(self, weights: Vector, clients: int) -> ServerState:
         """The state before the first arrival, if there are clients enough."""
@@ -221,8 +219,9 @@ class DCASGD(Stepping):
     compensation: float = real(0.04, least=0.0)
     decay: float | None = fraction(None)
 
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {} if self.decay is None else {"mean_square": (dimension,)}
+    def shapes(self, clients: int, dimension: int) -> dict[str, Shape]:
+        own = {} if self.decay is None else {"mean_square": (dimension,)}
+        return own | super().shapes(clients, dimension)
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         g = arrival.update

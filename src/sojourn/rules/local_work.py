@@ -15,9 +15,9 @@ from sojourn._support.checks import check_whole
 from sojourn._support.extensions import fraction, real, whole
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.rules.arrays import copied, count_of, norm, reshaped
-from sojourn.rules.base import DifferenceRule, GradientRule, Run, Shape
+from sojourn.rules.base import DifferenceRule, GradientRule, Run
 from sojourn.rules.server import Move, blend
-from sojourn.rules.state import MODEL, NEVER_QUEUE, Arrival, Layout, Number, ServerState
+from sojourn.rules.state import MODEL, NEVER_QUEUE, Arrival, Layout, ServerState
 from sojourn.types import Vector
 
 
@@ -36,15 +36,11 @@ class DelayedNesterov(DifferenceRule):
 
     name: ClassVar[str] = "delayed-nesterov"
     policy: ClassVar[str] = NEVER_QUEUE
+    vectors: ClassVar[tuple[str, ...]] = ("buffer", "velocity")
+    numbers: ClassVar[tuple[str, ...]] = ("buffered",)
     server_learning_rate: float = real(0.7, above=0.0)
     momentum: float = fraction(0.9)
     period: int | None = whole(None)
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return dict.fromkeys(("buffer", "velocity"), (dimension,))
-
-    def numbers(self) -> dict[str, Number]:
-        return {"buffered": 0}
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         period, rate = self.period or run.clients, float(self.server_learning_rate)
@@ -75,11 +71,9 @@ class MomentumLookAhead(DifferenceRule):
 
     name: ClassVar[str] = "mla"
     policy: ClassVar[str] = NEVER_QUEUE
+    vectors: ClassVar[tuple[str, ...]] = ("velocity", MODEL)
     server_learning_rate: float = real(0.1, above=0.0)
     momentum: float = fraction(0.9)
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return dict.fromkeys(("velocity", MODEL), (dimension,))
 
     def begin(self, weights: Vector, clients: int) -> ServerState:
         """The state before the first arrival: no momentum, and tasks are sent the first weights."""
@@ -118,9 +112,6 @@ class HeLoCo(MomentumLookAhead):
 
     name: ClassVar[str] = "heloco"
     uses_layout: ClassVar[bool] = True
-
-    def counts(self, clients: int) -> dict[str, Shape]:
-        return dict.fromkeys((ENDS, COLUMNS), (1,))
 
     def begin(self, weights: Vector, clients: int, layout: Layout = ()) -> ServerState:
         """The state before the first arrival, with where each tensor of ``layout`` ends."""
@@ -166,15 +157,13 @@ class OrMo(GradientRule):
 
     name: ClassVar[str] = "ormo"
     policy: ClassVar[str] = NEVER_QUEUE
+    vectors: ClassVar[tuple[str, ...]] = ("velocity",)
     momentum: float = fraction(0.9)
     block: int | None = whole(None)
 
     def learning_rate_scale(self, stable_step: float) -> float:
         """That of momentum, whose steps are :math:`1/(1-\\beta)` times as long in the long run."""
         return super().learning_rate_scale(stable_step) * (1.0 - self.momentum)
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"velocity": (dimension,)}
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         block, beta, version = self.block or run.concurrency, self.momentum, state.version
@@ -207,6 +196,7 @@ class RingmasterLMO(GradientRule):
     name: ClassVar[str] = "ringmaster-lmo"
     policy: ClassVar[str] = NEVER_QUEUE
     uses_layout: ClassVar[bool] = True
+    vectors: ClassVar[tuple[str, ...]] = ("velocity",)
     norm: Literal["euclidean", "muon"] = "euclidean"
 
     def __post_init__(self) -> None:
@@ -217,12 +207,6 @@ class RingmasterLMO(GradientRule):
     def learning_rate_scale(self, stable_step: float) -> float:
         """Steps have a length of their own, whatever the curvature."""
         return 0.1
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"velocity": (dimension,)}
-
-    def counts(self, clients: int) -> dict[str, Shape]:
-        return dict.fromkeys((ENDS, COLUMNS), (1,))
 
     def begin(self, weights: Vector, clients: int, layout: Layout = ()) -> ServerState:
         """The state before the first arrival, with where each tensor of ``layout`` ends."""

@@ -15,7 +15,7 @@ from sojourn._support.checks import check_number
 from sojourn._support.extensions import Checked, Parameters, fraction, real, set_parameters
 from sojourn.errors import InvalidInput
 from sojourn.rules.arrays import is_long, long_vector, norm, raise_to, root
-from sojourn.rules.state import AVERAGE, Arrival, Number, ServerState
+from sojourn.rules.state import AVERAGE, Arrival, ServerState
 from sojourn.types import Vector
 
 ADAPTIVE_RATE = 5e-3
@@ -117,6 +117,8 @@ class Server(Parameters, ABC):
     """
 
     name: ClassVar[str]
+    numbers: ClassVar[tuple[str, ...]] = ()
+    """The numbers it keeps, 0 before the first move."""
     clip: float | None = real(None, above=0.0)
     weight_decay: float = real(0.0, least=0.0)
     schedule: RateSchedule = field(default_factory=Constant)
@@ -143,10 +145,6 @@ class Server(Parameters, ABC):
     def vectors(self) -> tuple[str, ...]:
         """Those of the optimiser itself."""
         return ()
-
-    def numbers(self) -> dict[str, Number]:
-        """The numbers it keeps, as they are before the first move."""
-        return {}
 
     def move(self, state: ServerState, move: Move, arrival: Arrival) -> ServerState:
         """The next version of ``state``."""
@@ -232,6 +230,7 @@ class Adam(Server):
     """
 
     name: ClassVar[str] = "adam"
+    numbers: ClassVar[tuple[str, ...]] = ("moves",)
     beta1: float = fraction(0.9)
     beta2: float = fraction(0.999)
     epsilon: float = real(1e-8, above=0.0)
@@ -242,9 +241,6 @@ class Adam(Server):
 
     def vectors(self) -> tuple[str, ...]:
         return ("moment", "square", "largest") if self.amsgrad else ("moment", "square")
-
-    def numbers(self) -> dict[str, Number]:
-        return {"moves": 0}
 
     def _moved(self, state: ServerState, weights: Vector, move: Move, factor: float) -> ServerState:
         update = float(move.step / move.rate) * move.vector

@@ -10,7 +10,6 @@ from sojourn.rules.base import (
     DifferenceRule,
     GradientRule,
     Run,
-    Shape,
     WeightedGradientRule,
 )
 from sojourn.rules.server import Move
@@ -33,13 +32,10 @@ class ACE(GradientRule):
 
     name: ClassVar[str] = "ace"
     policy: ClassVar[str] = NEVER_QUEUE
+    tables: ClassVar[tuple[str, ...]] = ("table",)
+    vectors: ClassVar[tuple[str, ...]] = ("mean",)
+    counts: ClassVar[tuple[str, ...]] = ("heard",)
     warm_up: bool = True
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"table": (clients, dimension), "mean": (dimension,)}
-
-    def counts(self, clients: int) -> dict[str, Shape]:
-        return {"heard": (clients,)}
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         mean, heard = state.arrays["mean"], state.arrays["heard"]
@@ -68,14 +64,10 @@ class ACED(GradientRule):
 
     name: ClassVar[str] = "aced"
     policy: ClassVar[str] = NEVER_QUEUE
+    tables: ClassVar[tuple[str, ...]] = ("table",)
+    counts: ClassVar[tuple[str, ...]] = ("heard", "taken_at")
     max_staleness: int = whole(50, least=0)
     warm_up: bool = True
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"table": (clients, dimension)}
-
-    def counts(self, clients: int) -> dict[str, Shape]:
-        return {"heard": (clients,), "taken_at": (clients,)}
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         table, heard, taken_at = (state.arrays[k] for k in ("table", "heard", "taken_at"))
@@ -104,10 +96,9 @@ class RoutedSAGA(WeightedGradientRule):
     """
 
     name: ClassVar[str] = "saga"
+    tables: ClassVar[tuple[str, ...]] = ("table",)
+    vectors: ClassVar[tuple[str, ...]] = ("mean",)
     debias: float = 1.0
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"table": (clients, dimension), "mean": (dimension,)}
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         table, mean = state.arrays["table"], state.arrays["mean"]
@@ -132,11 +123,10 @@ class CA2FL(Buffered, DifferenceRule):
     """
 
     name: ClassVar[str] = "ca2fl"
+    tables: ClassVar[tuple[str, ...]] = ("table",)
+    vectors: ClassVar[tuple[str, ...]] = ("mean", "buffer")
     buffer_size: int = whole(10)
     server_learning_rate: float = real(1.0, above=0.0)
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"table": (clients, dimension), "mean": (dimension,), "buffer": (dimension,)}
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         table, mean, buffer = (state.arrays[k] for k in ("table", "mean", "buffer"))
@@ -165,10 +155,8 @@ class AREA(Buffered, DifferenceRule):
 
     name: ClassVar[str] = "area"
     policy: ClassVar[str] = NEVER_QUEUE
+    tables: ClassVar[tuple[str, ...]] = ("table",)
     buffer_size: int = whole(3)
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"table": (clients, dimension), "buffer": (dimension,)}
 
     def begin(self, weights: Vector, clients: int) -> ServerState:
         """The state before the first arrival: everybody has the first weights."""
@@ -209,13 +197,9 @@ class Malenia(GradientRule):
 
     name: ClassVar[str] = "malenia"
     policy: ClassVar[str] = NEVER_QUEUE
+    tables: ClassVar[tuple[str, ...]] = ("means",)
+    counts: ClassVar[tuple[str, ...]] = ("heard",)
     batch_size: int | None = whole(None)
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"means": (clients, dimension)}
-
-    def counts(self, clients: int) -> dict[str, Shape]:
-        return {"heard": (clients,)}
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         if arrival.staleness > 0:
@@ -253,12 +237,8 @@ class Ringleader(GradientRule):
 
     name: ClassVar[str] = "ringleader"
     policy: ClassVar[str] = NEVER_QUEUE
-
-    def vectors(self, clients: int, dimension: int) -> dict[str, Shape]:
-        return {"means": (clients, dimension), "next_means": (clients, dimension)}
-
-    def counts(self, clients: int) -> dict[str, Shape]:
-        return dict.fromkeys(("heard", "next_heard", "updated"), (clients,))
+    tables: ClassVar[tuple[str, ...]] = ("means", "next_means")
+    counts: ClassVar[tuple[str, ...]] = ("heard", "next_heard", "updated")
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         means, heard = state.arrays["means"], state.arrays["heard"]
