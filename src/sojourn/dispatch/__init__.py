@@ -20,36 +20,22 @@ policy           the next task goes to
 """
 
 from sojourn.dispatch.policies import (
-    POLICIES,
-    Attempts,
-    FirstOf,
-    Idle,
-    NeverQueue,
-    Restart,
-    Routed,
-    Shuffled,
-    Synchronous,
-    as_policy,
-    intervals,
-    policy_to_table,
+    POLICIES as POLICIES,
+    Attempts as Attempts,
+    FirstOf as FirstOf,
+    Idle as Idle,
+    NeverQueue as NeverQueue,
+    Restart as Restart,
+    Routed as Routed,
+    Shuffled as Shuffled,
+    Synchronous as Synchronous,
+    as_policy as as_policy,
+    intervals as intervals,
+    policy_to_table as policy_to_table,
 )
-from sojourn.dispatch.policy import Chooser, Policy, View, not_deployable
-
-__all__ = [
-    "POLICIES",
-    "Attempts",
-    "Chooser",
-    "FirstOf",
-    "Idle",
-    "NeverQueue",
-    "Policy",
-    "Restart",
-    "Routed",
-    "Shuffled",
-    "Synchronous",
-    "View",
-    "as_policy",
-    "intervals",
-    "not_deployable",
-    "policy_to_table",
-]
+from sojourn.dispatch.policy import (
+    Chooser as Chooser,
+    Policy as Policy,
+    View as View,
+    not_deployable as not_deployable,
+)

@@ -5,16 +5,16 @@ taken from the strategy's own table (or a command's options), then from the file
 from the experiment, then it is the rule's usual one.
 """
 
-from sojourn.strategy.choices import Choices, at_location
-from sojourn.strategy.file import read_strategy_file, write_strategy_file
-from sojourn.strategy.strategy import Origin, Strategy, read_strategies
-
-__all__ = [
-    "Choices",
-    "Origin",
-    "Strategy",
-    "at_location",
-    "read_strategies",
-    "read_strategy_file",
-    "write_strategy_file",
-]
+from sojourn.strategy.choices import (
+    Choices as Choices,
+    at_location as at_location,
+)
+from sojourn.strategy.file import (
+    read_strategy_file as read_strategy_file,
+    write_strategy_file as write_strategy_file,
+)
+from sojourn.strategy.strategy import (
+    Origin as Origin,
+    Strategy as Strategy,
+    read_strategies as read_strategies,
+)
