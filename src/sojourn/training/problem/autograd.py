@@ -125,13 +125,13 @@ def _engine_backward() -> Callable[[Tensor], None]:
     missing or takes other arguments, the public function is used, which gives the same bits.
     """
     engine: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
-    ones: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+    ones = {
+        kind: torch.ones((), dtype=kind, device="cpu") for kind in (torch.float32, torch.float64)
+    }
 
     def run(loss: Tensor) -> None:
-        kind = loss.dtype, loss.device
-        if kind not in ones:
-            ones[kind] = torch.ones((), dtype=loss.dtype, device=loss.device)
-        one = ones[kind] if loss.dim() == 0 else torch.ones_like(loss)
+        usual = loss.is_cpu and loss.dim() == 0
+        one = ones[loss.dtype] if usual else torch.ones_like(loss)
         engine.run_backward(
             (loss,), (one,), False, False, (), allow_unreachable=True, accumulate_grad=True
         )

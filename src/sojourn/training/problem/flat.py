@@ -158,12 +158,14 @@ class FlatModel:
 
     def _renew_gradients(self, behind: int) -> None:
         """Make the gradients of the parameters views of another vector, with room ``behind`` it."""
-        size = self.size + behind
-        if self._array is None:
-            self._gradients = torch.zeros_like(self._flat)
-        else:
-            self._gradient_array = long_vector(size, self._kind)
+        if self._collects:
+            self._gradient_array = long_vector(self.size + behind, self._kind)
             self._gradients = torch.from_numpy(self._gradient_array)[: self.size]
+        else:
+            # Of torch, so that it begins at a line of the cache: NumPy's short vectors need not.
+            self._gradients = torch.zeros_like(self._flat)
+            if self._array is not None:
+                self._gradient_array = self._gradients.numpy()
         for parameter, weights, offset, stride in self._places:
             parameter.grad = self._gradients.as_strided(weights.shape, stride, offset)
         if self._collects:

@@ -137,6 +137,8 @@ class Problem:
         self.optimizer_state = _chosen("optimizer_state", optimizer_state, OPTIMIZER_STATES)
         self.buffers = _chosen("buffers", buffers, BUFFERS)
         self.device, self.precision = as_device(device), check_precision(precision)
+        self._elsewhere = self.device.type != "cpu"
+        self._autocasts = self.precision != "float32"
         self._flat = FlatModel(
             model, device=self.device, precision=self.precision, channels_last=channels_last
         )
@@ -472,12 +474,12 @@ class Problem:
         return loss
 
     def _loss(self, x: Any, y: Any) -> Tensor:
-        if self.device.type != "cpu":
+        if self._elsewhere:
             x, y = to_device(x, self.device), to_device(y, self.device)
-        if self.precision == "float32":
-            return self.loss(self._flat.outputs(x), y)
-        with self._flat.autocast():
-            return self.loss(self._flat.outputs(x), y)
+        if self._autocasts:
+            with self._flat.autocast():
+                return self.loss(self._flat.outputs(x), y)
+        return self.loss(self._flat.outputs(x), y)
 
     def evaluate(self, weights: FlatVector) -> tuple[float, float]:
         """Mean loss and accuracy on the test set; the accuracy is ``nan`` where there is none."""
