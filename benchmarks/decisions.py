@@ -30,6 +30,9 @@ process does once (loading, compiling), and the grid taken to be evaluated as of
 FedBuff with ten local steps, at its best buffer size and learning rate of all with hindsight, on three fresh seeds, and with itself
 where link times are deterministic.
 
+--picks repeats the pilot runs of the small settings alone and judges what they choose, on the same seeds, against the best
+candidates and the fastest rivals in the saved results, whose grids are not run again.
+
 Parts of a grid are saved as they finish: after --seconds the command ends, with status 3, and the same command goes
 on. --tables prints the saved results as the documentation has them.
 """
@@ -586,6 +589,7 @@ def main() -> int:
     parser.add_argument("--tables", action="store_true", help="print the saved results as Markdown")
     parser.add_argument("--rivals", action="store_true", help="with other people's rules")
     parser.add_argument("--edge", action="store_true", help="the edge fleet alone")
+    parser.add_argument("--picks", action="store_true", help="pilot runs alone, on saved grids")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=math.inf, help="end after this time")
     options = parser.parse_args()
@@ -601,6 +605,16 @@ def main() -> int:
         print(json.dumps(result, indent=1))
         return 0 if result["time"] <= result["rival_time"] else 1
     results = {}
+    if options.picks:
+        kept = options.out / PICKS
+        results = json.loads(kept.read_text()) if kept.exists() else {}
+        for name, path in settings(options.work, "small").items():
+            if name not in results and options.only in name:
+                with using_threads(1):
+                    results[name] = picked(name, path, options, deadline)
+                kept.write_text(json.dumps(results, indent=1) + "\n")
+        print(picks_table(results))
+        return 0
     for name, path in settings(options.work, options.data).items():
         if options.only not in name:
             continue
@@ -617,18 +631,27 @@ def main() -> int:
     return report(results)
 
 
+def all_races(
+    setting: Setting, folder: Path, options: argparse.Namespace, deadline: float
+) -> dict[float | None, Halving]:
+    """Successive halving for the final loss, at ``None``, and for each target."""
+    links = setting.experiment.fleet.uplink is not None
+    races: dict[float | None, Halving] = {
+        None: raced(setting, folder / "final", options.jobs, deadline)
+    }
+    for target in TARGETS if links or options.data == "digits" else ():
+        own = dataclasses.replace(setting, criterion=Criterion("target", target, ACCURACY))
+        races[target] = raced(own, folder / f"{target:g}", options.jobs, deadline)
+    return races
+
+
 def decided(name: str, path: Path, options: argparse.Namespace, deadline: float) -> dict[str, Any]:
     """The result of one setting; what an earlier call ran of it is read."""
     folder = options.work / name
     setting = read_setting(path)
     links = setting.experiment.fleet.uplink is not None
-    targets = TARGETS if links or options.data == "digits" else ()
-    races: dict[float | None, Halving] = {
-        None: raced(setting, folder / "final", options.jobs, deadline)
-    }
-    for target in targets:
-        own = dataclasses.replace(setting, criterion=Criterion("target", target, ACCURACY))
-        races[target] = raced(own, folder / f"{target:g}", options.jobs, deadline)
+    races = all_races(setting, folder, options, deadline)
+    targets = [target for target in races if target is not None]
     rates: dict[int, set[float]] = {}
     for halving in races.values():
         for i, tried in halving.rates.items():
@@ -665,6 +688,75 @@ def decided(name: str, path: Path, options: argparse.Namespace, deadline: float)
     }
     result["provenance"] = provenance(seeds=list(SEEDS), experiment=path.read_text())
     return result
+
+
+PICKS = "picks.json"
+"""What the code chooses as it is, where grids are those of an earlier one."""
+
+
+def picked(name: str, path: Path, options: argparse.Namespace, deadline: float) -> dict[str, Any]:
+    """What pilot runs choose now, beside the saved result of a setting."""
+    saved = json.loads((options.out / f"{name}.json").read_text())
+    folder = options.work / name
+    races = all_races(read_setting(path), folder, options, deadline)
+    final = races[None]
+    grid = Grid(read_setting(path), folder / "grid", deadline)
+    names = [strategy.name for strategy in grid.setting.experiment.strategies]
+    known = saved["baselines"]
+    rows = {
+        c: known.get(names[c.strategy], {})
+        for c in final.podium()
+        if c.strategy in grid.setting.baselines
+    }
+    new = [
+        c for c, row in rows.items() if c.learning_rate not in (row.get("rate"), row["best_rate"])
+    ]
+    picks = {target: race.podium()[0] for target, race in races.items()}
+    runs = grid.of(dict.fromkeys([*picks.values(), *new]), SEEDS)
+    loss = grid.loss(runs[picks[None]])
+    found = {}
+    for c, row in rows.items():
+        at_rate = "best_" if c.learning_rate == row["best_rate"] else ""
+        own = {"loss": row[f"{at_rate}loss"], "accuracy": row[f"{at_rate}accuracy"]}
+        if c in runs:
+            accuracy = float(np.mean([history.final_accuracy for history in runs[c]]))
+            own = {"loss": grid.loss(runs[c]), "accuracy": accuracy}
+        best = {key: row[key] for key in ("best_rate", "best_loss", "best_accuracy")}
+        found[names[c.strategy]] = {"rate": c.learning_rate, **own, **best}
+    targets = []
+    for row in saved["targets"]:
+        pick = picks[row["target"]]
+        time_to, fastest = grid.time(runs[pick], row["target"]), min(row["shipped"].values())
+        label = f"{names[pick.strategy]} at {pick.learning_rate:g}"
+        targets.append({"target": row["target"], "pick": label, "time": time_to})
+        targets[-1]["ratio"] = time_to / fastest
+    return {
+        "pick": f"{names[picks[None].strategy]} at {picks[None].learning_rate:g}",
+        "loss": loss,
+        "regret": loss / min(loss, saved["best_loss"]) - 1.0,
+        "baselines": found,
+        "targets": targets,
+        "links": grid.setting.experiment.fleet.uplink is not None,
+        "gradients": {f"{target or 'final'}": race.gradients for target, race in races.items()},
+        "provenance": provenance(seeds=list(SEEDS), experiment=path.read_text()),
+    }
+
+
+def picks_table(results: dict[str, dict[str, Any]]) -> str:
+    """What is chosen now, beside the saved grids."""
+    heads = " | ".join(f"to {target:.0%}" for target in TARGETS)
+    lines = [
+        f"| setting | choice of `tune` | regret | baselines at their best | {heads} |",
+        "| --- | --- | --- | --- |" + " --- |" * len(TARGETS),
+    ]
+    for name, r in results.items():
+        near, number = at_their_best(r)
+        ratios = [f"{t['ratio']:.2f}" for t in r["targets"]] or ["-" for _ in TARGETS]
+        lines.append(
+            f"| {name.removeprefix('small-')} | {r['pick']} | {r['regret']:.1%} | {near} of {number} | "
+            f"{' | '.join(ratios)} |"
+        )
+    return "\n".join(lines)
 
 
 EXAMINED = 150.0

@@ -91,6 +91,13 @@ def test_buffers_of_several_sizes_are_tried_where_they_differ():
     near = {proposals[i].name for i in beside(levels, number["FedBuff"])}
     assert {"FedBuff, K = 1", "never-queue", "FedBuff, capped", "FedBuff, averaged"} < near
     assert "FedBuff, K = 1, averaged" not in near
+    # With local work any buffer is beside a rule without one, as the clients' learning rate is tuned.
+    near = {proposals[i].name for i in beside(levels, number["never-queue, 45 local steps"])}
+    assert {"FedBuff, 45 local steps", "FedBuff, K = 1, 45 local steps"} < near
+    assert "FedBuff, K = 1, averaged, 45 local steps" not in near
+    assert "FedBuff, K = 1" not in {
+        proposals[i].name for i in beside(levels, number["never-queue"])
+    }
 
 
 def test_rules_that_do_the_same_are_tried_once():

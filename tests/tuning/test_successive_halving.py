@@ -70,8 +70,8 @@ def test_the_next_smaller_rate_goes_on_beside_the_best():
     """It starts more slowly and ends with less noise; the larger one is ahead only for now."""
     early = {0.1: 3.0, 0.2: 2.0, 0.4: 1.0, 0.8: 1.5}
     scores = {Candidate(s, r): s + score for s in range(4) for r, score in early.items()}
-    left = survivors(scores, 1)
-    assert [c.learning_rate for c in left if c.strategy == 3] == [0.4, 0.2]
+    assert {c.learning_rate for c in survivors(scores, 1) if c.strategy == 3} == {0.2, 0.4, 0.8}
+    assert [c.learning_rate for c in survivors(scores, 2) if c.strategy == 3] == [0.4, 0.2]
 
 
 def test_baselines_run_to_the_end_as_the_leaders_do():

@@ -9,6 +9,8 @@ from sojourn.tuning.successive_halving import RUNGS, Candidate, Halving, Rung
 
 START = 2.3
 """The score of an untrained model."""
+GRADIENTS = 1000
+"""Those of a whole run."""
 LATTICE = np.arange(-8, 16)
 """Places of learning rates, by factors of two; the grid that a strategy begins with is 0 to 7."""
 
@@ -34,6 +36,7 @@ class Curves:
             rng.random(strategies) < 1 / 3, rng.uniform(0.05, 0.3, strategies), 0.0
         )
         self.updates = rng.random(strategies) < 0.5
+        self.done: dict[Candidate, float] = {}
         for copy in range(strategies):
             if copy and rng.random() < 0.2:
                 other = int(rng.integers(copy))
@@ -59,6 +62,10 @@ class Curves:
         common = self.rng.normal(0.0, self.noise)
         rung = Rung(fraction, idle=START)
         for c in candidates:
+            before = 0.0 if seed else self.done.get(c, 0.0)
+            rung.gradients += round(GRADIENTS * (fraction - before))
+            if not seed:
+                self.done[c] = fraction
             true = self.truth(c.strategy, place_of(c.learning_rate), fraction)
             still = fraction <= self.late[c.strategy] and not self.updates[c.strategy]
             error = 0.0 if still else common + self.rng.normal(0.0, self.noise)

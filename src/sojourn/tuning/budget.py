@@ -20,9 +20,9 @@ from sojourn.training.replay.stack import Stack
 from sojourn.tuning.pilots import evaluated_parts, group_key, schedule_for
 from sojourn.tuning.setting import Setting
 from sojourn.tuning.successive_halving import (
+    AGAIN,
     RUNGS,
     expected_cost,
-    expected_repeats,
     expected_runs,
     opening,
 )
@@ -186,8 +186,7 @@ def _evaluations(setting: Setting) -> float:
     parts = evaluated_parts(setting.criterion)
     rows = np.diff([0, *np.searchsorted(parts, RUNGS, side="right")])
     runs = expected_runs(setting.rates, setting.baselines)
-    again = expected_repeats(len(setting.rates), len(setting.baselines))
-    return float(np.dot(runs, rows)) + again * parts.size
+    return (1.0 + AGAIN) * float(np.dot(runs, rows))
 
 
 def check_time_left(begun: float, budget: float) -> None:

@@ -109,12 +109,17 @@ class Criterion:
         whole = abs(self.target - float(values[0]))
         return min(1.0, abs(self.target - float(best)) / whole) if whole > 0.0 else 0.0
 
-    def idle(self, history: History, until: float) -> float:
-        """The score of a run that stays where this one began; 0 if it has no rows."""
-        if not history.rows:
-            return 0.0
+    @property
+    def stops_at(self) -> float | None:
+        """The value of the measure at which a run has shown all that counts."""
+        return self.target if self.kind == "target" else None
+
+    def idle(self, history: History | None, until: float) -> float:
+        """The score of a run that stays where this one began; 0 if it has no rows. For a target no run is needed."""
         if self.kind == "target":
             return 2.0 * until
+        if history is None or not history.rows:
+            return 0.0
         return self.cost(float(history.values(self.measure)[0]))
 
     def text_of(self, values: Sequence[float]) -> str:

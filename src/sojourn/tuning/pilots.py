@@ -38,7 +38,7 @@ LAST_POINTS = 5
 class Pilot:
     """A job for one process: candidates with one schedule and seed, and how far to run them.
 
-    Runs are evaluated at the times that ``criterion`` needs.
+    Runs are evaluated at the times that ``criterion`` needs, and end once they have reached its target.
     """
 
     experiment: Experiment
@@ -170,6 +170,7 @@ def _run(pilot: Pilot, candidate: Candidate, problem: Problem, schedule: Schedul
         seed=pilot.seed,
         client_weights=client_weights_of(experiment, problem),
         evaluate_at=evaluation_times(experiment, schedule, pilot.criterion),
+        stop_at=pilot.criterion.stops_at,
     )
 
 

@@ -174,7 +174,8 @@ def portfolio(fleet: Fleet, weights: Vector, curvature: float = 1.0) -> list[Pro
     centre = next(i for i, own in levels.items() if own == {**CENTRE, "local work": _level(usual)})
     shipped = [i for i, p in enumerate(design) if p.baseline]
     sizes = [i for i in beside(levels, shipped[0]) if "buffer" in levels[i]]
-    opening = dict.fromkeys([centre, *shipped, *beside(levels, centre), *sizes])
+    star = [i for i in beside(levels, centre) if "buffer" not in levels[i]]
+    opening = dict.fromkeys([centre, *shipped, *star, *sizes])
     design = [replace(p, opens=i in opening) for i, p in enumerate(design)]
     cohort = max(1, min(fleet.size // 3, COHORT))
     steps = max(step for step in work[:2] if isinstance(step, int))
@@ -211,7 +212,8 @@ def beside(levels: Mapping[int, Mapping[str, str]], strategy: int) -> list[int]:
     """The strategies of the design that differ from ``strategy`` in one factor.
 
     A buffer of the size that frameworks ship is no level of its own, so that rules with and without it are beside
-    each other.
+    each other. With local work, rules with any buffer are beside one without: a buffer of one task is then a rule of its
+    own, as its clients' learning rate is tuned; with a single step it is the rule without a buffer.
 
     >>> levels = {0: {"a": "x", "b": "u"}, 1: {"a": "y", "b": "u"}, 2: {"a": "x", "b": "v"}}
     >>> levels[3] = {"a": "y", "b": "v"}
@@ -219,11 +221,15 @@ def beside(levels: Mapping[int, Mapping[str, str]], strategy: int) -> list[int]:
     ([1, 2], [])
     """
     own = levels.get(strategy, {})
-    return [
-        other
-        for other, table in levels.items()
-        if own and sum(own.get(f) != table.get(f) for f in {*own, *table}) == 1
-    ]
+    return [other for other, table in levels.items() if own and _are_beside(own, table)]
+
+
+def _are_beside(own: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    apart = {factor for factor in {*own, *other} if own.get(factor) != other.get(factor)}
+    if apart != {"rule", "buffer"}:
+        return len(apart) == 1
+    buffered = own["rule"] in BUFFERED and other["rule"] in BUFFERED
+    return not buffered and own["local work"] != _level(1)
 
 
 def _combinations(

@@ -9,11 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import torch
+
 from sojourn._support.configuration import parse_json
 from sojourn._support.files import file_name, read_text
 from sojourn._support.ledger import Ledger
 from sojourn._support.progress import TENTH, Progress
 from sojourn.errors import InvalidFile
+from sojourn.runs.history import History
+from sojourn.runs.measure import LOSS
+from sojourn.training.experiment.build import validation_problem
 from sojourn.training.experiment.engines import Engine
 from sojourn.training.replay.checkpoint import Checkpoint, CheckpointFile, digest
 from sojourn.training.replay.state import ReplayState
@@ -28,6 +33,8 @@ from sojourn.tuning.pilots import (
 )
 from sojourn.tuning.setting import Setting
 from sojourn.tuning.successive_halving import (
+    AGAIN,
+    AGAIN_FOR_TIMES,
     RUNGS,
     Candidate,
     Halving,
@@ -51,6 +58,8 @@ class HalvingRunner:
         self.setting, self.folder, self.engine, self.progress = setting, folder, engine, progress
         self.deadline = math.inf
         self._positions: dict[Candidate, ReplayState] = {}
+        self._reached: dict[Candidate, float] = {}
+        self._without_weights: float | None = None
         self._signature = digest(
             json.dumps(setting.experiment.signature(), sort_keys=True, default=str)
         )
@@ -65,15 +74,25 @@ class HalvingRunner:
         names = tuple(strategy.name for strategy in self.setting.experiment.strategies)
         halving = self._saved() or Halving([], rates, names)
         halving.baselines = self.setting.baselines
+        if halving.rungs:
+            self._reached = {c: runs[0] for c, runs in halving.rungs[-1].runs.items()}
         extrapolate = self.setting.criterion.kind == "final"
         while len(halving.rungs) < len(RUNGS) and not halving.stopped:
             self._load(halving.going_on(extrapolate), len(halving.rungs))
             halving.advance(
-                self._to, extrapolate=extrapolate, stop=self._out_of_time, enter=self.setting.beside
+                self._to,
+                extrapolate=extrapolate,
+                stop=self._out_of_time,
+                enter=self.setting.beside,
+                again=AGAIN_FOR_TIMES if self._soon_reached() else AGAIN,
             )
             if not halving.stopped:
                 self._save(halving, halving.going_on(extrapolate))
         return halving
+
+    def _soon_reached(self) -> bool:
+        """Whether a target was reached at an earlier rung by a candidate that goes on."""
+        return any(position.stopped for position in self._positions.values())
 
     def _out_of_time(self) -> bool:
         """Whether the deadline has passed, or some job could not be finished before it."""
@@ -84,7 +103,12 @@ class HalvingRunner:
         """Run candidates on to a fraction of the horizon; a repetition has another seed, from the start."""
         rung = Rung(fraction)
         begun = {} if repetition else self._positions
-        jobs = self._jobs(fraction, alive, self.setting.pilot_seed + repetition, begun)
+        for candidate in alive:
+            if candidate in begun and begun[candidate].stopped:  # it has reached the target
+                rung.runs[candidate] = (self._reached[candidate],)
+                rung.idle = self._idle_score(None, fraction * self._horizon(candidate))
+        left = [candidate for candidate in alive if candidate not in rung.runs]
+        jobs = self._jobs(fraction, left, self.setting.pilot_seed + repetition, begun)
         self._report(fraction, 0, len(alive))
         jobs = jobs[: self._affordable(jobs, begun)]
         deadline = time.time() + self.deadline - time.monotonic()
@@ -100,13 +124,32 @@ class HalvingRunner:
             begun.update(zip(pilot.candidates, done.positions, strict=True))
             for candidate, history in zip(pilot.candidates, done.histories, strict=True):
                 until = fraction * self._horizon(candidate)
-                rung.runs[candidate] = (self.setting.criterion.score(history, until),)
-                rung.idle = self.setting.criterion.idle(history, until)
+                score = self.setting.criterion.score(history, until)
+                rung.runs[candidate] = (score,)
+                rung.idle = self._idle_score(history, until)
+                if not repetition:
+                    self._reached[candidate] = score
                 if not history.rows or not history.updates[-1]:
                     rung.without_update.add(candidate.strategy)
             rung.gradients += done.gradients
             self._report(fraction, len(rung.runs), len(alive))
         return rung
+
+    def _idle_score(self, history: History | None, until: float) -> float:
+        """The score of a run that has learnt nothing: that of the untrained model, or of one that predicts nothing.
+
+        An untrained model predicts at random, and to unlearn that is not to learn: a model whose weights are all zero is
+        better by some per cent, which a few steps towards anybody's data gain.
+        """
+        idle = self.setting.criterion.idle(history, until)
+        if self.setting.criterion.kind == "target" or self.setting.criterion.measure != LOSS:
+            return idle
+        if self._without_weights is None:
+            problem = validation_problem(self.setting.experiment, self.setting.pilot_seed)
+            weights = torch.zeros_like(problem.initial_weights())
+            loss = math.inf if problem.sends_buffers else float(problem.measures(weights).loss)
+            self._without_weights = loss if math.isfinite(loss) else math.inf
+        return min(idle, self._without_weights)
 
     def _finished(
         self, work: Sequence[tuple[float, Pilot, list[ReplayState | None]]]

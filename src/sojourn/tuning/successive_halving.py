@@ -19,14 +19,28 @@ RUNGS = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """The fractions of the horizon at which candidates are compared: each rung doubles what has been run."""
 STRATEGIES_KEPT = (1.0, 1 / 2, 1 / 3)
 """The fraction of strategies that goes on after each rung but the last; baselines go on besides."""
-RATES_KEPT = (3, 2, 2)
-"""Learning rates of each strategy that go on after each rung but the last."""
+RATES_KEPT = (3, 3, 2)
+"""Learning rates of each strategy that go on after each rung but the last: the best of three is seldom at an edge."""
 FINALISTS = 4
 """The least number of strategies that run to the end."""
 LEADERS = 2
 """Strategies whose edges are followed at the last rung, where every run is a whole one."""
-FURTHER_SEEDS = 3
-"""Pilot seeds besides the first, on which ever fewer finalists run to the end: see `repeats`."""
+FURTHER_SEEDS = 9
+"""Pilot seeds besides the first, at most, on which ever fewer candidates run to the end: see `plausible`."""
+AGAIN, AGAIN_FOR_TIMES = 1 / 3, 2 / 3
+"""The gradients that runs on further pilot seeds may take, relative to those of all rungs on the first one.
+
+Times to a target vary more from seed to seed, and once a target has been reached by half of the horizon, runs end
+so soon that twice the share costs less than whole runs would.
+"""
+EACH_SEED = 0.4
+"""The part of what is left of them that one seed may take."""
+LIKELY = 2.0
+"""Standard errors by which a candidate may be behind the leader and still be the better one."""
+FEWEST_REPEATED = 2
+"""Candidates on a further pilot seed, at least: one alone is compared with nothing."""
+RATES_REPEATED = 2
+"""Learning rates of each baseline that run on the second pilot seed."""
 LEARNT = 0.98
 """A run has learnt something once its score is below this multiple of the score it began with."""
 LEAN, MOST_LEANT = 0.2, 2.0
@@ -167,11 +181,12 @@ class Halving:
         extrapolate: bool = True,
         stop: Callable[[], bool] = lambda: False,
         enter: Callable[[int], Rates] = lambda strategy: {},
+        again: float = AGAIN,
     ) -> None:
         """Run the next rung with ``run``: the candidates that go on, and the rates beyond their edges.
 
         Before the last rung the strategies that ``enter`` returns for the leading one, with their learning
-        rates, are run besides. At the last rung ever fewer of the best candidates are repeated on further pilot seeds. Once ``stop``
+        rates, are run besides. At the last rung the best candidates are repeated on further pilot seeds. Once ``stop``
         is true, nothing is added, and a rung of which less than half was run is left out, unless it is the
         first: candidates run best first, so that half of a rung still compares the best.
         """
@@ -185,18 +200,44 @@ class Halving:
         if fraction < RUNGS[-1]:
             self._try_beside(run, extrapolate, stop, enter)
         else:
-            finalists = {candidate.strategy for candidate in rung.runs} - {*self.baselines}
-            for repetition, number in enumerate(repeats(len(finalists)), start=1):
-                ranked = ranking(self.standing(len(self.rungs) - 1))
-                best = [c for c in ranked if c in rung.repeated][:number]
-                if (
-                    repetition == 1
-                ):  # the baselines' learning rates are as uncertain as the finalists'
-                    own = [[c for c in ranked if c.strategy == b][:2] for b in self.baselines]
-                    best = list(dict.fromkeys([*best, *itertools.chain(*own)]))
-                if best and not stop():
-                    rung.add(run(fraction, best, repetition))
+            self._repeat(run, stop, again)
         self.stopped = self.stopped or (stop() and fraction < RUNGS[-1])
+
+    def _repeat(self, run: RunTo, stop: Callable[[], bool], again: float) -> None:
+        """Run the best candidates of the last rung on further pilot seeds, until one leads or all is spent.
+
+        A single seed does not order strategies that are nearly as good, and a time to a target least of all. Every seed may
+        take a part (``EACH_SEED``) of what is left of the share ``again``, best candidates first, and those that are
+        `plausible` no longer are left out: the cheaper the runs, the more of them. On the second seed the baselines run,
+        too, since their learning rates are as uncertain, whatever is left.
+        """
+        rung = self.rungs[-1]
+        left, each = again * self.gradients, self._whole_run()
+        for repetition in range(1, FURTHER_SEEDS + 1):
+            ranked = ranking(self.standing(len(self.rungs) - 1))
+            best = [c for c in ranked if c in rung.repeated]
+            own: list[Candidate] = []
+            if repetition == 1:
+                best = [c for c in best if c.strategy not in self.baselines or c == best[0]]
+                for baseline in self.baselines:
+                    own += [c for c in ranked if c.strategy == baseline][:RATES_REPEATED]
+            else:
+                best = plausible(rung.runs, best)
+            if len(best) < 2 or left < FEWEST_REPEATED * each or stop():
+                return
+            number = max(FEWEST_REPEATED, round(EACH_SEED * left / max(each, 1e-9)))
+            chosen = list(dict.fromkeys([*best[:number], *own]))
+            further = run(rung.fraction, chosen, repetition)
+            if not set(chosen) <= set(further.runs):
+                rung.gradients += further.gradients  # a seed that only some had is no comparison
+                return
+            rung.add(further)
+            each = further.gradients / len(chosen)
+            left -= each * len(best[:number])
+
+    def _whole_run(self) -> float:
+        """About how many gradients a whole run takes, by those that went on to each rung."""
+        return sum(rung.gradients / max(1, len(rung.runs)) for rung in self.rungs)
 
     def _try_beside(
         self,
@@ -383,7 +424,7 @@ def survivors(
     3. Until half of the horizon, all learning rates of ``undecided`` strategies (see `learnt`).
 
     >>> scores = {Candidate(s, r): s + 1 - r for s in range(2) for r in (0.1, 0.2, 0.4)}
-    >>> [(c.strategy, c.learning_rate) for c in survivors(scores, 1)]
+    >>> [(c.strategy, c.learning_rate) for c in survivors(scores, 2)]
     [(0, 0.4), (0, 0.2), (1, 0.4), (1, 0.2)]
     """
     final = rung == len(RATES_KEPT) - 1
@@ -457,15 +498,29 @@ def on_average(scores: Sequence[float]) -> float:
     return statistics.fmean(scores)
 
 
-def repeats(finalists: int) -> tuple[int, ...]:
-    """How many candidates run on each further pilot seed: as many as finalists, halved each time.
+def plausible(runs: Runs, ranked: Sequence[Candidate]) -> list[Candidate]:
+    """Those of ``ranked`` that could still be better than its first, by paired differences over pilot seeds.
 
-    The best strategies are closer to each other than one seed is to the next.
+    A difference is relative to the leader's mean. Its standard error is the same for all, as two or three seeds of
+    one pair say little: differences to the leader vary alike.
 
-    >>> repeats(9), repeats(1)
-    ((9, 5, 3), (2, 2, 2))
+    >>> runs = {Candidate(0, 0.1): (1.0, 1.2), Candidate(1, 0.1): (1.1, 1.1), Candidate(2, 0.1): (3.0, 3.2)}
+    >>> [c.strategy for c in plausible(runs, list(runs))]
+    [0, 1]
     """
-    return tuple(max(2, math.ceil(finalists / 2**k)) for k in range(FURTHER_SEEDS))
+    if not ranked or len(runs[ranked[0]]) < 2:
+        return list(ranked)
+    leader, *others = ranked
+    scale = abs(on_average(runs[leader])) or 1.0
+    gaps = {
+        other: [(a - b) / scale for a, b in zip(runs[other], runs[leader], strict=True)]
+        for other in others
+    }
+    seeds = len(runs[leader])
+    variances = [statistics.variance(own) for own in gaps.values()]
+    error = math.sqrt(statistics.median(variances) / seeds) if variances else 0.0
+    near = [other for other in others if statistics.fmean(gaps[other]) <= LIKELY * error]
+    return [leader, *near]
 
 
 def expected_runs(rates: Rates, baselines: Collection[int] = ()) -> tuple[float, ...]:
@@ -475,7 +530,7 @@ def expected_runs(rates: Rates, baselines: Collection[int] = ()) -> tuple[float,
     every fourth strategy at later rungs.
 
     >>> [round(number) for number in expected_runs(dict.fromkeys(range(12), range(8)))]
-    [72, 39, 14, 9]
+    [72, 39, 20, 9]
     """
     strategies = len(rates)
     opened = len(opening({i: sorted(own) for i, own in rates.items()}))
@@ -489,23 +544,16 @@ def expected_runs(rates: Rates, baselines: Collection[int] = ()) -> tuple[float,
     return tuple(found)
 
 
-def expected_repeats(strategies: int, baselines: int) -> int:
-    """About how many whole runs further pilot seeds take: of finalists, and of two rates of each baseline."""
-    for share in STRATEGIES_KEPT:
-        strategies = min(strategies, max(FINALISTS, math.ceil(share * strategies)))
-    return sum(repeats(strategies)) + 2 * baselines
-
-
-def expected_cost(rates: Rates, baselines: Collection[int] = ()) -> float:
+def expected_cost(rates: Rates, baselines: Collection[int] = (), again: float = AGAIN) -> float:
     """About how many whole runs successive halving costs, repetitions included.
 
     >>> round(expected_cost(dict.fromkeys(range(16), range(8))) / 128, 2)
-    0.28
+    0.31
     """
     steps = (after - before for before, after in zip((0.0, *RUNGS), RUNGS, strict=False))
     runs = expected_runs(rates, baselines)
-    again = expected_repeats(len(rates), len(baselines))
-    return sum(alive * step for alive, step in zip(runs, steps, strict=True)) + again
+    once = sum(alive * step for alive, step in zip(runs, steps, strict=True))
+    return (1.0 + again) * once
 
 
 def _ratio(score: float, other: float) -> float:
