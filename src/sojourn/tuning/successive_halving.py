@@ -7,7 +7,6 @@ tried, until none of them leads. And a strategy goes on if either its current or
 among the best.
 """
 
-import itertools
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
