@@ -81,9 +81,13 @@ def test_tables_say_what_the_files_say(folder: Path) -> None:
 def test_runs_of_a_full_size_cell_are_tabled_from_its_history() -> None:
     folder = RESULTS / "kmnist-three-clusters-3000-units"
     last = {}
-    for line in (folder / "history.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        last[row["strategy"], row["seed"]] = row
+    for path in sorted(RESULTS.glob(f"{folder.name}*/history.jsonl")):
+        found = {}
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            found[row["strategy"], row["seed"]] = row
+        assert not found.keys() & last.keys(), "a seed that was run twice"
+        last |= found
     by_strategy: dict[str, list[dict[str, Any]]] = {}
     for (strategy, _), row in last.items():
         by_strategy.setdefault(strategy, []).append(row)

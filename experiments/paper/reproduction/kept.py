@@ -42,12 +42,16 @@ def findings_in(folder: Path, claim: str | None = None) -> list[Finding]:
 
 
 MORE = "-more"
-"""A folder with this behind its name has statements that were judged later, in runs of their own."""
+"""A folder with this behind its name has what came later: statements or seeds, in runs of their own."""
+
+
+def _later(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}{MORE}")
 
 
 def all_findings(folder: Path, claim: str | None = None) -> list[Finding]:
     """The findings in a folder, and behind them those that were made later for statements it lacks."""
-    later = folder.with_name(f"{folder.name}{MORE}")
+    later = _later(folder)
     return findings_in(folder, claim) + (findings_in(later, claim) if later.is_dir() else [])
 
 
@@ -135,10 +139,14 @@ def figures(folder: Path, claim: str | None = None) -> str:
 
 
 def runs(folder: Path, claim: str | None = None) -> str:
-    """A row for every strategy in a folder of `sojourn train`: its runs, their length, how accurate."""
+    """A row for every strategy in a folder of `sojourn train`: its runs, their length, how accurate.
+
+    Runs of other seeds may be in a folder of their own.
+    """
     by_strategy: dict[str, list[History]] = {}
-    for history in RunFolder(folder).histories:
-        by_strategy.setdefault(history.strategy, []).append(history)
+    for place in (folder, _later(folder)):
+        for history in RunFolder(place).histories if place.is_dir() else ():
+            by_strategy.setdefault(history.strategy, []).append(history)
     rows = [
         (
             marked_label(strategy),
