@@ -38,6 +38,7 @@ from reproduction.training import (
 )
 from reproduction.verdict import Finding, Statement
 from sojourn._support.configuration import Table
+from sojourn.fleet.laws import Law
 from sojourn.runs.comparison import SPENT
 from sojourn.runs.history import History
 
@@ -638,3 +639,37 @@ def test_the_scale_paper_has_the_papers_numbers_of_seeds() -> None:
         else:
             expected = 5 if cifar or other_law or "labels" in name else 10
         assert pairs == (expected,), name
+
+
+def test_settings_are_those_that_the_paper_prints() -> None:
+    settings = Settings.read("paper").settings
+    twenty, three, disjoint = (settings[name] for name in ("rounds", "time", "disjoint"))
+    found = [(one.fleet.size, one.concurrency, one.learning_rate) for one in settings.values()]
+    assert found[:3] == [(20, 100, 0.01), (30, 30, 0.01), (10, 100, 0.005)]
+    for setting, scale in ((twenty, 100), (disjoint, 50)):
+        rates = setting.fleet.expand(setting.fleet.service_rates)
+        np.testing.assert_allclose(rates, np.exp(np.arange(1, rates.size + 1) / scale))
+        assert rates[-1] / rates[0] == pytest.approx(1.2, abs=0.01), "a fifth faster"
+    times = 1.0 / three.fleet.expand(three.fleet.service_rates)
+    np.testing.assert_allclose(times, np.repeat([100.0, 10.0, 1.0], 10))
+
+
+def test_cells_have_the_papers_partitions_and_laws() -> None:
+    """Three labels of ten, five of a hundred against rounds and 31 against time; two other laws."""
+    few = {
+        (cell.data, cell.setting): cell.partition
+        for number in ("7", "8")
+        for cell in training_claim(number).cells
+        if cell.partition.startswith("labels")
+    }
+    assert few == {
+        ("fashion-mnist", "rounds"): "labels(3)",
+        ("cifar-10", "rounds"): "labels(3)",
+        ("cifar-100", "rounds"): "labels(5)",
+        ("kmnist", "time"): "labels(3)",
+        ("cifar-10", "time"): "labels(3)",
+        ("cifar-100", "time"): "labels(31)",
+    }
+    laws = {cell.law for cell in training_claim("8").cells}
+    assert laws == {"deterministic", "lognormal"}
+    assert dict(Law("lognormal").parameters) == {"sigma": 1.0}
