@@ -184,7 +184,7 @@ def _built(experiment: Experiment, seed: int) -> Problem:
 
 
 def _augmentation(data: Dataset) -> CropAndFlip | None:
-    """Shifts by an eighth of the image and mirrored ones for CIFAR, as the paper has them; else none."""
+    """Shifts by an eighth of the image and mirrored ones for CIFAR, where the paper augments; else none."""
     if data.name not in AUGMENTED:
         return None
     return CropAndFlip(data.black, padding=max(1, SHIFT // data.averaged))
