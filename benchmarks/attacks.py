@@ -415,6 +415,13 @@ class World:
         heapq.heappush(self._events, (self.now + seconds, self._order, kind, client, number))
 
 
+class OnlyHeard(Agreement):
+    """Who was heard. How far clients agree decides nothing where the server's samples do, or no screen."""
+
+    def observe(self, client: int, update: np.ndarray, round_: int = 0) -> None:
+        self.heard[client] |= bool(update.any())
+
+
 def guard_of(screen: str) -> Guard:
     if screen == "none":
         return Guard(screens=(), largest_speed=0.0)
@@ -470,6 +477,9 @@ def play(run: Run) -> Run:
         seed=run.seed,
         key=key,
     )
+    if not guard.trusts_majority:
+        size = server.state.weights.size
+        server.guard.agreement = OnlyHeard(size=size, clients=run.clients, key=key)
     world = World(server, answer, run.seed)
     takes_part = [i for i in range(run.clients) if run.attack != ABSENT or i >= run.hostile]
     for client in takes_part:

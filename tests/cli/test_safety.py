@@ -82,7 +82,7 @@ def test_control_characters_of_a_run_folder_do_not_reach_the_terminal(run, tmp_p
             "updates": k,
             **dict.fromkeys(numbers, 0.5),
         }
-        for name in ("plain", "evil\x1b[2J\x1b]0;pwn\x07\x9b1m")
+        for name in ("plain", "evil\x1b[2J\x1b]0;pwn\x07\x9b1m\u202etxt")
         for seed in range(2)
         for k in range(3)
     ]
@@ -93,7 +93,7 @@ def test_control_characters_of_a_run_folder_do_not_reach_the_terminal(run, tmp_p
         result = run("compare", "run")
         assert result.code == 0, result.error
         for text in (result.out, result.error):
-            assert not set(text) & {"\x1b", "\x07", "\x9b"}
+            assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"}
         assert r"evil\x1b[2J" in result.out
     refused = run("analyze", "\x1b[2Jnone.csv", "--concurrency", "3")
     assert refused.code == 2

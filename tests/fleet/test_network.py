@@ -112,6 +112,7 @@ def test_csv_with_one_column_and_a_byte_order_mark(tmp_path):
         ("service_rate,service_rate\n1,1\n", "stands twice"),
         (",".join(f"c{i}" for i in range(20_000)) + "\n1\n", "at most 1000"),
         ("service_rate,name\n1,\x1b[2Jcleared\n", "line 2: .* holds control characters"),
+        ("service_rate,name\n1,photo\u202egnp.exe\n", "line 2: .* holds control characters"),
         ('service_rate,name\n1,"two\nlines"\n', "line 2: .* holds control characters"),
         ("service_rate\nfast\n", "line 2: service_rate must be a number; it is 'fast'"),
         ("service_rate\n1\n1_0\n", "line 3: service_rate must be a number; it is '1_0'"),

@@ -12,11 +12,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from sojourn._support.files import read_text
+from sojourn._support.files import DIRECTIONS, read_text
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.types import FloatArray
 
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+CONTROL = re.compile(f"[\x00-\x1f\x7f-\x9f{DIRECTIONS}]")
 MOST_COLUMNS = 1000
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 Row = tuple[str, dict[str, str]]

@@ -22,7 +22,9 @@ _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}(\.[^.]+)?")
 """What `replacing` calls its temporary files: the name of the target, a random part, the suffix again."""
 DEEPEST = 4
 """Folders below a run's in which it writes: a reproduction's cells are whole runs."""
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+DIRECTIONS = "\u2028-\u202e\u2066-\u2069"
+"""Characters that turn round what follows, so that a name looks like another, or end its line."""
+_CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{DIRECTIONS}]")
 """And halves of characters, which JSON can hold and no file in UTF-8."""
 
 SURROGATES = "backslashreplace"
@@ -34,6 +36,8 @@ def printable(text: str) -> str:
 
     >>> print(printable("name\x1b[2J\ud800"))
     name\x1b[2J\ud800
+    >>> print(printable("photo\u202egnp.exe"))
+    photo\u202egnp.exe
     """
     if text.isprintable():
         return text
