@@ -15,7 +15,7 @@ from sojourn.tuning import confirmation, robustness, runner, tune as tuning
 from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.pilots import Pilot, advance_until
 from sojourn.tuning.setting import Setting, read_setting
-from sojourn.tuning.successive_halving import Candidate
+from sojourn.tuning.successive_halving import Candidate, Halving, Rung
 
 EXPERIMENT = """
 fleet = "fleet.csv"
@@ -58,6 +58,14 @@ def test_when_the_time_is_out_only_what_an_answer_needs_is_run(
     assert "No time was left to try it under other laws, speeds or absences." in found.sentence
     assert "The budget ended the pilot runs at 0.125 of the horizon" in found.sentence
     assert (tmp_path / "strategy.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("fraction", "where"), [(0.25, "at 0.25 of the horizon"), (1.0, "in their last rung")]
+)
+def test_the_answer_says_where_the_budget_ended_the_pilot_runs(fraction: float, where: str) -> None:
+    halving = Halving([Rung(fraction)], {}, stopped=True)
+    assert f"ended the pilot runs {where}, and one fresh seed" in tuning._note(halving, 1)
 
 
 def test_a_budget_that_is_gone_before_anything_is_run_is_refused(

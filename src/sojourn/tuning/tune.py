@@ -278,9 +278,10 @@ def _slower(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _note(halving: Halving, seeds: int) -> str:
     """What the budget left out, in a sentence; empty if nothing."""
     if halving.stopped:
-        part = f"{halving.rungs[-1].fraction:.3g} of the horizon"
+        fraction = halving.rungs[-1].fraction
+        where = f"at {fraction:.3g} of the horizon" if fraction < 1.0 else "in their last rung"
         confirm = "one fresh seed confirms" if seeds == 1 else f"{seeds} fresh seeds confirm"
-        return f"The budget ended the pilot runs at {part}, and {confirm} the pick."
+        return f"The budget ended the pilot runs {where}, and {confirm} the pick."
     if seeds < LEAST_SEEDS:
         return f"The budget allowed {seeds} of {LEAST_SEEDS} fresh seeds."
     return ""
