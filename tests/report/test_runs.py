@@ -42,6 +42,8 @@ def test_the_measured_throughput_is_that_of_runs_that_did_not_diverge(tmp_path: 
     early = {n: getattr(whole, n)[:3] for n in (*columns, "gradients", "updates")}
     histories = (whole, replace(whole, seed=1, diverged_at=3, **early))
     made = Run("mine", histories, {"time": 100.0}, {}, {}, tmp_path)
-    known = Prediction.of([1.0], [])
-    table = measured_table(made, {}, {"plan": known})
+    known = {"plan": Prediction.of([1.0], [])}
+    table = measured_table(made, {}, known)
     assert table.rows[0][table.columns.index("measured")] == "1"
+    stopped = replace(made, histories=(whole,), experiment={"time": 400.0, "stop-at": 0.8})
+    assert measured_table(stopped, {}, known).rows[0][table.columns.index("measured")] == "1"

@@ -33,6 +33,7 @@ from sojourn.report.privacy import privacy_section
 from sojourn.report.tuned import conditions_section, factors_section, halving_section
 from sojourn.report.verdict import REFERENCES, Verdict, run_verdict
 from sojourn.runs.folder import Run, RunFolder
+from sojourn.runs.history import History
 from sojourn.simulation.simulate import previews, simulate
 from sojourn.strategy import Strategy
 from sojourn.theory.jackson import Analysis, analyze
@@ -484,7 +485,7 @@ def measured_table(
         steady, before = theory.get(strategy), predictions.get(strategy)
         if steady is None and before is None:
             continue
-        spans = [max(float(h.time[-1]), run.horizon or 0.0) for h in finished(runs)]
+        spans = [_span(h, run) for h in finished(runs)]
         ends = [int(h.round[-1]) for h in finished(runs)]
         speeds = [end / span for end, span in zip(ends, spans, strict=True) if span > 0]
         waits = [wait for h in runs if math.isfinite(wait := seen_staleness(h))]
@@ -519,6 +520,13 @@ def measured_table(
         "over the clients, and ends while some still wait. Where a rule gathers several gradients for "
         "an update, staleness is counted in updates and not predicted here.",
     )
+
+
+def _span(history: History, run: Run) -> float:
+    """How long tasks were computed: to the horizon of the run, unless it stopped at a target."""
+    end, stop_at = float(history.time[-1]), run.experiment.get("stop-at")
+    stopped = stop_at is not None and math.isfinite(history.time_to(stop_at))
+    return end if stopped else max(end, run.horizon or 0.0)
 
 
 def _sums(groups: IntArray, values: FloatArray | IntArray, size: int = 0) -> FloatArray:
