@@ -14,7 +14,7 @@ from scipy.special import stdtr
 
 from sojourn._support.estimate import Estimate
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.report.outcomes import by_strategy, finished, reached, times_to
+from sojourn.report.outcomes import by_strategy, finished, times_to
 from sojourn.runs.comparison import LEVEL, t_limit
 from sojourn.runs.folder import Run
 from sojourn.runs.history import History
@@ -51,8 +51,8 @@ class TimeTo:
     """Times to a target of which some are only known to be longer than the run.
 
     ``median`` counts those as longer than all others, and is infinite if half were not in time.
-    ``restricted`` is the mean of the times cut at ``horizon``, the end of the shortest run that went
-    on without reaching the target: a mean that waits for nobody (the restricted mean survival time).
+    ``restricted`` is the mean of the times cut at ``horizon``, the end of the shortest run that neither
+    diverged nor stopped at the target: a mean that waits for nobody (the restricted mean survival time).
     """
 
     target: float
@@ -167,13 +167,13 @@ def compare(
 
 
 def _horizon(runs: Sequence[History], target: float) -> float:
-    """The end of the shortest run that went on without coming to ``target``; the latest if none did.
+    """The end of the shortest run that neither diverged nor ended at ``target``; else the latest end.
 
-    Runs that diverged, or stopped at the target, are short and yet do not limit what is known.
+    Runs that diverged, or that `stop-at` ended at the target, are short and yet hide no time.
     """
     whole = finished(runs) or [run for run in runs if run.rows]
-    without = [float(run.time[-1]) for run in whole if not reached([run], target)]
-    return min(without) if without else max(float(run.time[-1]) for run in whole)
+    went_on = [float(run.time[-1]) for run in whole if run.time_to(target) != run.time[-1]]
+    return min(went_on) if went_on else max(float(run.time[-1]) for run in whole)
 
 
 def _final(history: History) -> float:
