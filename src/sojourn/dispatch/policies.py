@@ -242,12 +242,6 @@ class _Cohort(Chooser):
             self._results = 0
         return self._waiting.pop() if self._waiting else None
 
-    def record(self) -> dict[str, object]:
-        return {"waiting": self._waiting}
-
-    def restore(self, record: Mapping[str, Any]) -> None:
-        self._waiting = list(record["waiting"])
-
 
 LARGEST_DEBT = 1.0
 """Tasks that a client may be ahead or behind when rates change; what it was before is forgotten."""

@@ -140,6 +140,18 @@ class Fleet:
         return np.asarray(scaled * (self.size / (self.counts @ scaled)))
 
     @property
+    def link_times(self) -> FloatArray | None:
+        """Mean time on both links of a client, shape ``(k,)``; ``None`` if no client has any.
+
+        >>> Fleet([1.0, 2.0], downlink=[0.5, 0.0], uplink=[1.0, 0.0]).link_times.tolist()
+        [1.5, 0.0]
+        """
+        times = [column for column in (self.downlink, self.uplink) if column is not None]
+        if not any(column.any() for column in times):
+            return None
+        return np.asarray(np.sum(times, axis=0), dtype=np.float64)
+
+    @property
     def columns(self) -> dict[str, FloatArray]:
         """The optional columns that it has: times on links, powers, availability, weight."""
         present = {name: getattr(self, name) for name in NUMBER_COLUMNS}

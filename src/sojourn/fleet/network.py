@@ -106,10 +106,7 @@ class Network:
     @property
     def has_delays(self) -> bool:
         """Whether a task spends time anywhere but with its client: on links or at the server."""
-        links = (self.fleet.downlink, self.fleet.uplink)
-        return self.server_rate is not None or any(
-            times is not None and bool(times.any()) for times in links
-        )
+        return self.server_rate is not None or self.fleet.link_times is not None
 
     @property
     def is_split(self) -> bool:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -371,17 +371,14 @@ def energy_frontier(
     )
     fastest, thriftiest = best(alone), best(energy)
     shares = np.linspace(0.0, 1.0, points)
-    between = [
-        TimeAndEnergy(
-            constants,
-            squared_gradient_norm,
-            server_power=server_power,
-            energy_share=share,
-            best_energy=thriftiest.value,
-            best_time=fastest.value,
-        )
-        for share in shares[1:-1].tolist()
-    ]
+    both = TimeAndEnergy(
+        constants,
+        squared_gradient_norm,
+        server_power=server_power,
+        best_energy=thriftiest.value,
+        best_time=fastest.value,
+    )
+    between = [replace(both, energy_share=share) for share in shares[1:-1].tolist()]
     found = [fastest, *map(best, between), thriftiest]
     networks = tuple(one.network for one in found)
     return EnergyFrontier(

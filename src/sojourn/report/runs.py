@@ -37,7 +37,6 @@ from sojourn.runs.history import History
 from sojourn.simulation.simulate import previews, simulate
 from sojourn.strategy import Strategy
 from sojourn.theory.jackson import Analysis, analyze
-from sojourn.theory.jackson.occupancy import link_times
 from sojourn.types import FloatArray, IntArray
 
 TIMELINE_WIDTH = 400.0
@@ -340,7 +339,7 @@ def conditions(fleet: Fleet, experiment: Mapping[str, object]) -> list[str]:
 available 90% to 100% of the time.']
     """
     sentences = []
-    links = link_times(fleet)
+    links = fleet.link_times
     if links is not None:
         low, high = number(float(links.min())), number(float(links.max()))
         span = low if low == high else f"{low} to {high}"

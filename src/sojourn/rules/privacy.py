@@ -19,6 +19,7 @@ updates before the noise; and not for what clients say of their speed by answeri
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,8 +95,4 @@ class Privacy:
         most = 1
         while self.epsilon(most) <= self.budget:
             most *= 2
-        least = most // 2
-        while most - least > 1:
-            middle = (least + most) // 2
-            least, most = (middle, most) if self.epsilon(middle) <= self.budget else (least, middle)
-        return least
+        return bisect_right(range(most), self.budget, key=self.epsilon) - 1

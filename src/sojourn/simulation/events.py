@@ -72,6 +72,21 @@ def in_flight(queues: Queues) -> tuple[NDArray[np.int32], IntArray]:
     return clients[:found], sent[:found]
 
 
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def enqueue(queues: Queues, queue: int, slot: int) -> bool:
+    """Put the task in ``slot`` at the end of a queue; whether it is alone there."""
+    ends, following, _ = queues
+    nobody = following.size - 1
+    following[slot] = nobody
+    alone = ends[queue, 0] == nobody
+    if alone:
+        ends[queue, 0] = slot
+    else:
+        following[ends[queue, 1]] = slot
+    ends[queue, 1] = slot
+    return bool(alone)
+
+
 class Heap(NamedTuple):
     """Completions to come. ``state`` holds (entries in the heap, services begun, idle clients).
 
@@ -111,15 +126,10 @@ def empty_heap(room: int) -> Heap:
 @njit(cache=True, nogil=True)
 def place(queues: Queues, heap: Heap, times: Times, clients: IntArray) -> None:
     """Send the first tasks, one to each entry of ``clients``."""
-    nobody = queues.following.size - 1
     for slot in range(clients.size):
         client = clients[slot]
-        if queues.ends[client, 0] == nobody:
-            queues.ends[client, 0] = slot
+        if enqueue(queues, client, slot):
             push(heap, duration(times, client), client)
-        else:
-            queues.following[queues.ends[client, 1]] = slot
-        queues.ends[client, 1] = slot
 
 
 class DueTimes(NamedTuple):
@@ -453,17 +463,12 @@ def buckets(rates: FloatArray) -> Busy:
 @njit(cache=True, nogil=True)
 def place_memoryless(queues: Queues, busy: Busy, clients: IntArray) -> None:
     """Send the first tasks, one to each entry of ``clients``, at round 0."""
-    nobody = queues.following.size - 1
     for slot in range(clients.size):
         client = clients[slot]
-        if queues.ends[client, 0] == nobody:
+        if enqueue(queues, client, slot):
             b = busy.bucket[client]
             busy.members[busy.start[b] + busy.size[b]] = client
             busy.size[b] += 1
-            queues.ends[client, 0] = slot
-        else:
-            queues.following[queues.ends[client, 1]] = slot
-        queues.ends[client, 1] = slot
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -155,19 +155,22 @@ def check_resources(
         )
     clients = float(BYTES_PER_CLIENT * network.size * at_once)
     tasks = float(BYTES_PER_TASK * scenario.policy.in_flight(network) * at_once)
-    check_memory_for(
-        f"{network.size:,} clients and {network.concurrency:,} tasks in flight",
-        clients + tasks,
-        "Simulate fewer of them.",
-    )
-    left = available_bytes()
+    # What is far below the memory there is need not be looked at closely: a short run would notice.
+    little = 0.1 * available_bytes()
+    if clients + tasks > little:
+        check_memory_for(
+            f"{network.size:,} clients and {network.concurrency:,} tasks in flight",
+            clients + tasks,
+            "Simulate fewer of them.",
+        )
+    most = float(rounds or 0)
     if rounds is None:
         most = float(time or 0.0) * float(network.fleet.total_rate) / float(np.min(scenario.work))
-        if most * BYTES_PER_ROUND * at_once < 0.1 * left:
-            return
+    if most * BYTES_PER_ROUND * at_once < little and (folder is None or rounds is None):
+        return
+    number, how = most, ""
+    if rounds is None:
         number, how = _expected_rounds(network, scenario, float(time or 0.0)), "about "
-    else:
-        number, how = float(rounds), ""
     words = f"{number:,.0f}" if number < 1e15 else f"{number:.3g}"
     what, needed = f"{how}{words} rounds", number * BYTES_PER_ROUND
     if folder is not None:

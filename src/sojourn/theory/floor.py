@@ -101,7 +101,7 @@ def round_trip_rates(fleet: Fleet, work: ArrayLike = 1.0) -> FloatArray:
     [0.5, 0.5]
     """
     speeds = fleet.effective_rates / _work(fleet, work)
-    links = _links(fleet)
+    links = fleet.link_times
     return speeds if links is None else np.asarray(1.0 / (1.0 / speeds + links))
 
 
@@ -157,7 +157,7 @@ def noise_floor(
     """
     m, steps = check_concurrency(concurrency), _work(fleet, work)
     most, speeds = fleet.effective_rates, steps * round_trip_rates(fleet, work)
-    links = _links(fleet)
+    links = fleet.link_times
     check_number("restart_cost", restart_cost, least=0.0)
     if stopping is not None:
         most, speeds = _stopped(fleet, steps, as_laws(stopping, "stopping"), restart_cost)
@@ -402,14 +402,9 @@ def balanced_work(fleet: Fleet, factor: float = 1.0) -> FloatArray:
     [1.0, 8.0, 100.0]
     """
     check_number("factor", factor, least=0.0)
-    links = _links(fleet)
+    links = fleet.link_times
     journeys = np.zeros(fleet.classes) if links is None else links
     return np.maximum(1.0, np.round(factor * fleet.service_rates * journeys))
-
-
-def _links(fleet: Fleet) -> FloatArray | None:
-    links = [column for column in (fleet.downlink, fleet.uplink) if column is not None]
-    return np.asarray(np.sum(links, axis=0)) if links else None
 
 
 def _work(fleet: Fleet, work: ArrayLike) -> FloatArray:

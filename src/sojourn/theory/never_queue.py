@@ -8,7 +8,6 @@ from sojourn.fleet import Network
 from sojourn.fleet.laws import Law, Laws, class_laws
 from sojourn.theory.floor import duty_cycles, round_trip_rates, stopped_times
 from sojourn.theory.jackson.analysis import Analysis, shares_of_links
-from sojourn.theory.jackson.occupancy import link_times
 
 AWAY = (
     "fewer tasks than clients, which are away at times: the rates are an upper limit, reached only "
@@ -64,7 +63,7 @@ def never_queue(
     >>> round(found.noise_rate, 4), round(found.mean_staleness_time, 6)
     (1.2333, 37.0)
     """
-    fleet, times = network.fleet, link_times(network.fleet)
+    fleet, times = network.fleet, network.fleet.link_times
     last = np.ones(fleet.classes)
     steps = np.broadcast_to(np.asarray(work, dtype=np.float64), (fleet.classes,))
     if patience is not None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
@@ -312,26 +313,25 @@ def optimize_buffer(
             f"{objective.name} does not depend on how many updates the server collects: leave out "
             "the buffer"
         )
-    form, found = form_of(objective), dict[int, Solution | Unreachable]()
+    form = form_of(objective)
 
-    def solved(buffer: int) -> Solution:
+    @cache
+    def solved(buffer: int) -> Solution | Unreachable:
         wanted: Objective = replace(objective, form=replace(form, buffer=buffer))  # type: ignore[type-var]
         if progress is not None:
             progress(f"buffer {buffer}")
-        return optimize(
-            fleet, wanted, concurrency=concurrency, routing=routing, server_rate=server_rate
-        )
+        try:
+            return optimize(
+                fleet, wanted, concurrency=concurrency, routing=routing, server_rate=server_rate
+            )
+        except Unreachable as error:
+            return error
 
     def value(buffer: int) -> float:
-        if buffer not in found:
-            try:
-                found[buffer] = solved(buffer)
-            except Unreachable as error:
-                found[buffer] = error
-        reached = found[buffer]
-        return reached.value if isinstance(reached, Solution) else math.inf
+        found = solved(buffer)
+        return found.value if isinstance(found, Solution) else math.inf
 
-    best = found[smallest_of_valley(value)]
+    best = solved(smallest_of_valley(value))
     if not isinstance(best, Solution):
         raise best
     return best

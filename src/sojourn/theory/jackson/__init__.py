@@ -12,7 +12,6 @@ from sojourn.theory.jackson.analysis import (
 )
 from sojourn.theory.jackson.occupancy import (
     Occupancy as Occupancy,
-    link_times as link_times,
     occupancy as occupancy,
 )
 from sojourn.theory.jackson.steady_state import (

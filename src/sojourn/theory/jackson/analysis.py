@@ -13,7 +13,7 @@ from sojourn.fleet import Fleet, Network
 from sojourn.fleet.laws import LawLike, Laws, ServiceLaw, as_law, class_laws
 from sojourn.theory.floor import noise_rate
 from sojourn.theory.jackson.classes import class_figure, shown_classes
-from sojourn.theory.jackson.occupancy import Occupancy, link_times, occupancy
+from sojourn.theory.jackson.occupancy import Occupancy, occupancy
 from sojourn.theory.jackson.steady_state import Engine, steady_state
 from sojourn.types import FloatArray, IntArray
 
@@ -113,7 +113,7 @@ class Analysis:
         Links and a server that takes time add what a task spends there.
         """
         time = self.mean_tasks_full / self.rates + self.mean_at_server_full / self.throughput
-        links = link_times(self.network.fleet)
+        links = self.network.fleet.link_times
         return time if links is None else time + links
 
     @property
@@ -252,7 +252,7 @@ def shares_of_links(
     fleet: Fleet, on_links: FloatArray | None
 ) -> tuple[FloatArray | None, FloatArray | None]:
     """Tasks on links, split into downlink and uplink as their mean times are."""
-    times = link_times(fleet)
+    times = fleet.link_times
     if on_links is None or times is None:
         return None, None
     per_time = np.divide(on_links, times, out=np.zeros(fleet.classes), where=times > 0.0)
@@ -279,7 +279,7 @@ def covariance(network: Network, *, engine: Engine = "auto") -> FloatArray:
     loads = np.concatenate([network.loads, network.loads[siblings]])
     counts = np.concatenate([np.ones(k, dtype=np.int64), fleet.counts[siblings] - 1])
     links = None
-    times = link_times(fleet)
+    times = fleet.link_times
     if network.server_rate is not None or times is not None:
         # The server and all links stand behind the clients, as one class that no weight meets.
         load = 0.0 if network.server_rate is None else 1.0 / network.server_rate
@@ -347,7 +347,7 @@ def approximate_occupancy(
     """
     counts, p, s = network.fleet.counts, network.routing, 1.0 / network.fleet.effective_rates
     leaves, away = absences_of(network.fleet)
-    times = link_times(network.fleet)
+    times = network.fleet.link_times
     links = np.zeros(p.size) if times is None else p * times
     if network.server_rate is not None:
         counts, p = np.append(counts, 1), np.append(p, 1.0)

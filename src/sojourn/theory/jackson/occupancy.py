@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sojourn.fleet import Fleet, Network
+from sojourn.fleet import Network
 from sojourn.theory.jackson.steady_state import Engine, SteadyState, steady_state
 from sojourn.types import FloatArray
 
@@ -67,7 +67,7 @@ def occupancy(
     Cost: one steady state.
     """
     loads, p, counts = network.loads, network.routing, network.fleet.counts
-    times = link_times(network.fleet)
+    times = network.fleet.link_times
     links = None if times is None else p * times
     if network.server_rate is None:
         state = steady_state(
@@ -112,17 +112,3 @@ def _without_server(state: SteadyState) -> tuple[SteadyState, float]:
         None if state.links_covariance is None else state.links_covariance[:-1],
     )
     return clients, float(state.mean_tasks[-1])
-
-
-def link_times(fleet: Fleet) -> FloatArray | None:
-    """Mean time on both links of a client, shape ``(k,)``; ``None`` if no client has any.
-
-    >>> link_times(Fleet([1.0, 2.0], downlink=[0.5, 0.0], uplink=[1.0, 0.0])).tolist()
-    [1.5, 0.0]
-    """
-    if fleet.downlink is None and fleet.uplink is None:
-        return None
-    times = [column for column in (fleet.downlink, fleet.uplink) if column is not None]
-    if not any(column.any() for column in times):
-        return None
-    return np.asarray(np.sum(times, axis=0), dtype=np.float64)
