@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,9 +51,10 @@ def check_entries(
 
 
 class Column(ABC, Generic[Given, Held]):
-    """A field of `Fleet`, as a descriptor: what is given is checked and copied once, then read-only.
+    """A field of `Fleet`: what is given is checked and copied once, then read-only.
 
-    A fleet reads its fields in order, so that ``fleet.classes`` is known after the service rates.
+    A fleet reads its fields in order, so that ``fleet.classes`` is known after the service rates. What it
+    holds is an attribute like any other: planners read a dozen of them for each of thousands of networks.
     """
 
     required = False
@@ -66,14 +67,17 @@ class Column(ABC, Generic[Given, Held]):
     @overload
     def __get__(self, fleet: "Fleet", owner: type) -> Held: ...
     def __get__(self, fleet: "Fleet | None", owner: type) -> Held | None:
-        if fleet is not None:
-            return cast("Held", vars(fleet)[self.name])
         if self.required:  # a field without a default
             raise AttributeError(self.name)
         return None
 
-    def __set__(self, fleet: "Fleet", given: Given) -> None:
-        vars(fleet)[self.name] = self.checked(fleet, given)
+    if TYPE_CHECKING:  # what the field takes
+
+        def __set__(self, fleet: "Fleet", given: Given) -> None: ...
+
+    def read(self, fleet: "Fleet") -> None:
+        """Replace what was given by what is held."""
+        vars(fleet)[self.name] = self.checked(fleet, vars(fleet)[self.name])
 
     @abstractmethod
     def checked(self, fleet: "Fleet", given: Given) -> Held:

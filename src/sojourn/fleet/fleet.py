@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +18,7 @@ from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.figures.figure import Figure, Series, View
 from sojourn.figures.notebook import bar, table_html
 from sojourn.fleet.columns import (
+    Column,
     Counts,
     Extra,
     Numbers,
@@ -74,6 +76,8 @@ class Fleet:
     extra: Extra = Extra()
 
     def __post_init__(self) -> None:
+        for column in COLUMN_FIELDS:
+            column.read(self)
         if (self.mean_up is None) != (self.mean_down is None):
             missing = "mean_down" if self.mean_down is None else "mean_up"
             raise InvalidInput(f"mean_up and mean_down go together; {missing} is missing")
@@ -139,7 +143,7 @@ class Fleet:
         scaled = self.weight / self.weight.max()
         return np.asarray(scaled * (self.size / (self.counts @ scaled)))
 
-    @property
+    @cached_property
     def link_times(self) -> FloatArray | None:
         """Mean time on both links of a client, shape ``(k,)``; ``None`` if no client has any.
 
@@ -317,7 +321,10 @@ class Fleet:
             writer.writerows(zip(*columns.values(), strict=True))
 
 
-NUMBER_COLUMNS = tuple(name for name, c in vars(Fleet).items() if isinstance(c, Numbers))
+COLUMN_FIELDS: tuple[Column[Any, Any], ...] = tuple(
+    field for field in vars(Fleet).values() if isinstance(field, Column)
+)
+NUMBER_COLUMNS = tuple(field.name for field in COLUMN_FIELDS if isinstance(field, Numbers))
 """The optional columns that hold numbers."""
 COLUMNS = ("service_rate", "count", "name", "law", *NUMBER_COLUMNS)
 """What a CSV file may say of a fleet, beside columns of one's own."""
