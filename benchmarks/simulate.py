@@ -1,6 +1,6 @@
 """The simulator side by side with Ciw, SimPy and LINE, and its growth with the size of the network.
 
-    python benchmarks/simulate.py [--repeats 5] [--only policies]
+    python benchmarks/simulate.py [--repeats 5] [--only policies|links]
 
 The peers run as separate processes in an environment of their own. All simulate the same closed
 network: n = m = 30 clients in three clusters with rates 0.01, 0.1 and 1, uniform routing, first in first
@@ -25,6 +25,7 @@ from peers import call, environment, machine
 RATES = [0.01] * 10 + [0.1] * 10 + [1.0] * 10
 POLICY_SIZES = (100, 1_000, 10_000, 100_000)
 POLICY_TARGET = 2.0
+LINKS_TARGET = 10.0
 GROWTH = (100, 1_000, 10_000, 100_000, 1_000_000)
 TARGETS = {"ciw": 500.0, "simpy": 80.0, "line": 5.0, "line, lognormal": 3.0}
 
@@ -168,6 +169,30 @@ def policies(repeats: int) -> dict[tuple[str, int, int], tuple[float, float]]:
     return {key: (routed, busy) for key, (routed, busy) in best.items()}
 
 
+def links(repeats: int) -> tuple[float, float]:
+    """Best nanoseconds per round of clients alone, and where every task also travels both ways."""
+    import sojourn as sj
+
+    rounds, n = 500_000, len(RATES)
+    best = [float("inf")] * 2
+    for _ in range(repeats):
+        for place, times in enumerate((None, [1.0] * n)):
+            fleet = sj.Fleet(RATES, downlink=times, uplink=times)
+            network = sj.Network(fleet, sj.uniform_routing(fleet), n)
+            run = partial(sj.simulate, network, rounds=rounds, law="lognormal")
+            run()  # compile
+            best[place] = min(best[place], _seconds(run) / rounds * 1e9)
+    return best[0], best[1]
+
+
+def report_links(repeats: int) -> None:
+    alone, travelling = links(repeats)
+    print(
+        f"\nlognormal, n = m = {len(RATES)}: {alone:.1f} ns per round, {travelling:.1f} with links: "
+        f"{travelling / alone:.1f}x (target: at most {LINKS_TARGET:.0f}x)"
+    )
+
+
 def report_policies(repeats: int) -> None:
     print(f"\nnanoseconds per round, balanced routing; best of {repeats}")
     print(f"{'law':14}{'n':>10}{'m':>10}{'routed':>10}{'never-queue':>14}{'ratio':>8}")
@@ -197,12 +222,14 @@ PEERS: dict[str, tuple[Callable[..., float], dict[str, str]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description="Simulator benchmark")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", choices=["policies"], help="this section alone, without peers")
+    parser.add_argument(
+        "--only", choices=["policies", "links"], help="this section alone, without peers"
+    )
     options = parser.parse_args()
     repeats = options.repeats
-    if options.only == "policies":
+    if options.only:
         print(machine())
-        report_policies(repeats)
+        {"policies": report_policies, "links": report_links}[options.only](repeats)
         return
     python = environment("ciw==3.2.7", "simpy==4.1.2", "line-solver==3.0.8.0")
     for law in ("exponential", "lognormal"):
@@ -229,6 +256,7 @@ def main() -> None:
     ratio = sizes[GROWTH[-1]] / sizes[GROWTH[0]]
     print(f"growth from {GROWTH[0]:,} to {GROWTH[-1]:,}: {ratio:.1f}x (target: at most 40x)")
     report_policies(repeats)
+    report_links(repeats)
 
 
 if __name__ == "__main__":

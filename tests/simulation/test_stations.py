@@ -9,9 +9,10 @@ from sojourn.dispatch import Chooser, Policy
 from sojourn.errors import InvalidInput
 from sojourn.fleet import Fleet, Network, square_root_routing, uniform_routing
 from sojourn.fleet.laws import Law
+from sojourn.simulation import stations
 from sojourn.simulation.schedule import Schedule, energy_used, time_spent
 from sojourn.simulation.simulate import replicate, simulate
-from sojourn.simulation.starts import stationary_whereabouts
+from sojourn.simulation.starts import stationary_journeys
 from sojourn.theory.energy import energy_per_round
 from sojourn.theory.floor import noise_floor, noise_rate, round_trip_rates, target_rates
 from sojourn.theory.jackson import analyze
@@ -113,19 +114,23 @@ def test_stationary_start_is_stationary() -> None:
     for m in (1, 6, 40):
         network = Network(FLEET, square_root_routing(FLEET), m, server_rate=1.5)
         theory = analyze(network)
-        draws = [stationary_whereabouts(network, random) for _ in range(1000)]
+        draws = [stationary_journeys(network, random) for _ in range(1000)]
         firsts = np.cumsum(FLEET.counts) - FLEET.counts
-        for drawn, expected in (
-            ([d.served for d in draws], theory.mean_tasks_full),
-            ([d.on_downlink for d in draws], theory.throughput * network.routing * FLEET.downlink),
-            ([d.on_uplink for d in draws], theory.throughput * network.routing * FLEET.uplink),
-            ([d.at_server for d in draws], network.routing * theory.mean_at_server_full),
+        for where, expected in (
+            (stations.SERVICE, theory.mean_tasks_full),
+            (stations.DOWNLINK, theory.throughput * network.routing * FLEET.downlink),
+            (stations.UPLINK, theory.throughput * network.routing * FLEET.uplink),
+            (stations.SERVER, network.routing * theory.mean_at_server_full),
         ):
+            drawn = [
+                np.bincount(clients[stages == where], minlength=network.size)
+                for clients, stages in draws
+            ]
             totals = np.add.reduceat(np.array(drawn, dtype=np.float64), firsts, axis=1)
             error = totals.std(axis=0, ddof=1) / np.sqrt(len(draws))
             difference = np.abs(totals.mean(axis=0) - FLEET.counts * expected)
             assert np.all(difference <= 4.0 * error + 1e-12)
-        assert all(sum(int(part.sum()) for part in d) == m for d in draws)
+        assert all(clients.size == stages.size == m for clients, stages in draws)
 
 
 def test_never_queue_keeps_its_rates_with_links() -> None:

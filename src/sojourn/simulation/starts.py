@@ -12,7 +12,6 @@ conquer); the probability of its total is a Fourier sum. Nothing depends on the 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,22 +57,6 @@ def first_clients(
     return np.repeat(np.arange(n, dtype=np.int64), state)
 
 
-def stationary_journeys(
-    network: Network, random: np.random.Generator
-) -> tuple[IntArray, NDArray[np.uint8]]:
-    """The client of each task in steady state and where it is on its way, ``(tasks,)`` each."""
-    found = stationary_whereabouts(network, random)
-    everyone = np.arange(network.size, dtype=np.int64)
-    parts = [
-        (np.repeat(everyone, found.served), SERVICE),
-        (np.repeat(everyone, found.on_downlink), DOWNLINK),
-        (np.repeat(everyone, found.on_uplink), UPLINK),
-        (random.permutation(np.repeat(everyone, found.at_server)), SERVER),
-    ]
-    stages = [np.full(clients.size, stage, dtype=np.uint8) for clients, stage in parts]
-    return np.concatenate([clients for clients, _ in parts]), np.concatenate(stages)
-
-
 def _given(n: int, start: Start, tasks: int) -> IntArray:
     state = np.asarray(start, dtype=np.float64)
     if state.shape != (n,) or not np.all((state >= 0) & (state == np.floor(state))):
@@ -107,21 +90,15 @@ def stationary_state(network: Network, random: np.random.Generator) -> IntArray:
     return _spread_over_members(totals, counts, random)
 
 
-class Whereabouts(NamedTuple):
-    """Tasks of each client where they are, ``(n,)`` each; those at the server in no special order."""
-
-    served: IntArray
-    on_downlink: IntArray
-    on_uplink: IntArray
-    at_server: IntArray
-
-
-def stationary_whereabouts(network: Network, random: np.random.Generator) -> Whereabouts:
-    r"""Where the tasks are in steady state with links and server, drawn exactly.
+def stationary_journeys(
+    network: Network, random: np.random.Generator
+) -> tuple[IntArray, NDArray[np.uint8]]:
+    r"""The client of each task in steady state with links and server, and its stage, ``(tasks,)`` each.
 
     .. math:: \pi(x, l, s) \propto \prod_i \rho_i^{x_i} \frac{\theta_i^{l_i}}{l_i!} \cdot \mu_s^{-s}
 
-    An update at the server is of client i with probability :math:`p_i`. Cost: O(k + n) for each try;
+    drawn exactly. An update at the server is of client i with probability :math:`p_i`; those there stand in
+    random order. Cost: O(k + n) for each try;
     about as many tries as the square root of what the largest class holds of the variance.
     """
     fleet, n = network.fleet, network.size
@@ -140,7 +117,15 @@ def stationary_whereabouts(network: Network, random: np.random.Generator) -> Whe
     if network.server_rate is not None:
         p = network.client_routing
         at_server = random.multinomial(int(totals[-1]), p / p.sum())
-    return Whereabouts(served, on_links[:n], on_links[n:], at_server)
+    everyone = np.arange(n, dtype=np.int64)
+    parts = [
+        (np.repeat(everyone, served), SERVICE),
+        (np.repeat(everyone, on_links[:n]), DOWNLINK),
+        (np.repeat(everyone, on_links[n:]), UPLINK),
+        (random.permutation(np.repeat(everyone, at_server)), SERVER),
+    ]
+    stages = [np.full(clients.size, stage, dtype=np.uint8) for clients, stage in parts]
+    return np.concatenate([clients for clients, _ in parts]), np.concatenate(stages)
 
 
 def _totals_and_links(
