@@ -51,7 +51,6 @@ class GeneralizedAsyncSGD(AsyncSGD):
 
     >>> import numpy as np
     >>> rule = GeneralizedAsyncSGD()
-    >>> import numpy as np
     >>> state = rule.begin(np.array([1.0]), clients=2)
     >>> arrival = Arrival(
     ...     np.array([2.0]), state.weights, client=0, staleness=0, share=0.25, divisor=2 * 0.25

@@ -8,30 +8,7 @@ from typing import TYPE_CHECKING, cast
 from sojourn._support.extensions import Parts, from_table, to_table
 from sojourn.dispatch import Attempts, FirstOf, Policy, Restart
 from sojourn.errors import InvalidInput
-from sojourn.rules.attempts import (
-    MindFlayer,
-    Shadowheart,
-)
-from sojourn.rules.differences import FADAS, FedAsync, FedAvg, FedBuff, FedFa
-from sojourn.rules.gradients import (
-    DCASGD,
-    AsyncSGD,
-    DelayAdaptive,
-    GeneralizedAsyncSGD,
-    MinibatchSGD,
-    MSynchronousSGD,
-    PickySGD,
-    Rennala,
-    Ringmaster,
-    ShuffledAsyncSGD,
-)
-from sojourn.rules.local_work import (
-    DelayedNesterov,
-    HeLoCo,
-    MomentumLookAhead,
-    OrMo,
-    RingmasterLMO,
-)
+from sojourn.rules import attempts, differences, gradients, local_work, tables
 from sojourn.rules.server import (
     SCHEDULES,
     SERVERS,
@@ -41,7 +18,6 @@ from sojourn.rules.server import (
 from sojourn.rules.state import (
     Rule,
 )
-from sojourn.rules.tables import ACE, ACED, AREA, CA2FL, Malenia, Ringleader, RoutedSAGA
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -50,35 +26,35 @@ if TYPE_CHECKING:
 RULES: dict[str, type[Rule]] = {
     rule.name: rule
     for rule in (
-        GeneralizedAsyncSGD,
-        AsyncSGD,
-        DelayAdaptive,
-        FedAsync,
-        FedBuff,
-        ShuffledAsyncSGD,
-        Ringmaster,
-        MinibatchSGD,
-        FedAvg,
-        ACE,
-        ACED,
-        RoutedSAGA,
-        CA2FL,
-        Ringleader,
-        Malenia,
-        AREA,
-        Rennala,
-        PickySGD,
-        DCASGD,
-        MSynchronousSGD,
-        FADAS,
-        FedFa,
-        MindFlayer,
-        Shadowheart,
-        DelayedNesterov,
-        MomentumLookAhead,
-        HeLoCo,
-        OrMo,
-        RingmasterLMO,
+        gradients.GeneralizedAsyncSGD,
+        gradients.AsyncSGD,
+        gradients.DelayAdaptive,
+        differences.FedAsync,
+        differences.FedBuff,
+        gradients.ShuffledAsyncSGD,
+        gradients.Ringmaster,
+        gradients.MinibatchSGD,
+        differences.FedAvg,
+        tables.ACE,
+        tables.ACED,
+        tables.RoutedSAGA,
+        tables.CA2FL,
+        tables.Ringleader,
+        tables.Malenia,
+        tables.AREA,
+        gradients.Rennala,
+        gradients.PickySGD,
+        gradients.DCASGD,
+        gradients.MSynchronousSGD,
+        differences.FADAS,
+        differences.FedFa,
+        attempts.MindFlayer,
+        attempts.Shadowheart,
+        local_work.DelayedNesterov,
+        local_work.MomentumLookAhead,
+        local_work.HeLoCo,
+        local_work.OrMo,
+        local_work.RingmasterLMO,
     )
 }
 """Every rule by the name that configuration calls it."""
@@ -126,7 +102,7 @@ def rule_to_table(rule: Rule) -> dict[str, object]:
 
     A rule of one's own is named by its module and class, where it can be found again by them.
 
-    >>> rule_to_table(Ringmaster(max_staleness=5))
+    >>> rule_to_table(gradients.Ringmaster(max_staleness=5))
     {'name': 'ringmaster', 'max-staleness': 5}
     """
     return to_table(rule, RULES, shared=_SHARED)
@@ -135,23 +111,23 @@ def rule_to_table(rule: Rule) -> dict[str, object]:
 def check_pair(rule: Rule, policy: Policy, clients: int) -> None:
     """Raise if the parameters of ``rule`` and ``policy`` contradict one another.
 
-    >>> check_pair(MSynchronousSGD(first=3), FirstOf(first=2), clients=5)
+    >>> check_pair(gradients.MSynchronousSGD(first=3), FirstOf(first=2), clients=5)
     Traceback (most recent call last):
     ...
     sojourn.errors.InvalidInput: the rule 'm-synchronous' takes the first 3 results, but the policy 'first-of' stops after 2: give both the same 'first'
     """
     if isinstance(policy, FirstOf):
-        if isinstance(rule, MSynchronousSGD) and rule.first != policy.first:
+        if isinstance(rule, gradients.MSynchronousSGD) and rule.first != policy.first:
             raise InvalidInput(
                 f"the rule '{rule.name}' takes the first {rule.first} results, but the policy "
                 f"'{policy.name}' stops after {policy.first}: give both the same 'first'"
             )
-        if isinstance(rule, Rennala) and rule.batch_size != policy.first:
+        if isinstance(rule, gradients.Rennala) and rule.batch_size != policy.first:
             raise InvalidInput(
                 f"the rule '{rule.name}' collects {rule.batch_size} gradients, but the policy "
                 f"'{policy.name}' stops after {policy.first}: let its 'first' be the 'batch-size'"
             )
-    elif isinstance(policy, Restart) and isinstance(rule, Ringmaster):
+    elif isinstance(policy, Restart) and isinstance(rule, gradients.Ringmaster):
         if rule.max_staleness < policy.max_staleness:
             raise InvalidInput(
                 f"the rule '{rule.name}' drops what is {rule.max_staleness} versions old, but the policy "
@@ -163,14 +139,14 @@ def check_pair(rule: Rule, policy: Policy, clients: int) -> None:
 
 
 def _check_attempts(rule: Rule, quotas: list[int], clients: int) -> None:
-    if isinstance(rule, MindFlayer):
+    if isinstance(rule, attempts.MindFlayer):
         wanted = clients if rule.attempts is None else rule.attempts
         if wanted != sum(quotas):
             raise InvalidInput(
                 f"the rule '{rule.name}' waits for {wanted} attempts, but its policy makes "
                 f"{sum(quotas)} in a round: let 'attempts' of the rule be the sum over the clients"
             )
-    elif isinstance(rule, Shadowheart) and rule.quotas(clients) != quotas:
+    elif isinstance(rule, attempts.Shadowheart) and rule.quotas(clients) != quotas:
         raise InvalidInput(
             f"the rule '{rule.name}' waits for {sum(rule.quotas(clients))} gradients of its clients, "
             f"but its policy asks for {sum(quotas)}: let 'attempts' of the policy be the rule's "

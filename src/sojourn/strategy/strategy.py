@@ -177,6 +177,9 @@ class Strategy:
         idle_file = file is not None and _is_unrouted(file.choices.policy, folder)
         at_location(where, _check_routing, rule, policy, None if idle_file else given)
         at_location(where, check_pair, rule, policy, fleet.size)
+        epochs = found.local_epochs
+        if epochs is not None:
+            epochs = at_location(where, check_positive, "local-epochs", epochs)
         laws = found.law or at_location(where, fleet_laws, fleet) or (Law("exponential"),)
         network, routing = _network(found, file, fleet, folder, where)
         strategy = cls(
@@ -185,7 +188,7 @@ class Strategy:
             scenario=at_location(where, _scenario, laws, policy, rule, found),
             rule=rule,
             learning_rates=learning_rates_given(found.learning_rate, where),
-            local_epochs=at_location(where, _epochs, found.local_epochs),
+            local_epochs=epochs,
             origin=Origin(
                 routing=routing,
                 file_text=file.text if file else None,
@@ -346,10 +349,6 @@ def _rule(found: Choices, fleet: Fleet, where: str, folder: Path | None) -> Rule
         chosen = local_steps_given(steps, fleet)
         table["local-steps"] = list(chosen) if isinstance(chosen, tuple) else chosen
     return rule_from_table(table, where, folder)
-
-
-def _epochs(given: float | None) -> float | None:
-    return None if given is None else check_positive("local-epochs", given)
 
 
 def _scenario(laws: tuple[ServiceLaw, ...], policy: Policy, rule: Rule, found: Choices) -> Scenario:
