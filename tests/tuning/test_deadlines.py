@@ -10,10 +10,11 @@ import pytest
 
 from sojourn._support.progress import Silent
 from sojourn.errors import InvalidInput
+from sojourn.runs.measure import ACCURACY
 from sojourn.training.experiment.engines import LocalEngine
 from sojourn.tuning import confirmation, robustness, runner, tune as tuning
 from sojourn.tuning.criteria import Criterion
-from sojourn.tuning.pilots import Pilot, advance_until
+from sojourn.tuning.pilots import Pilot, advance, advance_until
 from sojourn.tuning.setting import Setting, read_setting
 from sojourn.tuning.successive_halving import Candidate, Halving, Rung
 
@@ -82,6 +83,46 @@ def test_a_job_is_given_up_at_its_deadline(setting: Setting) -> None:
     assert advance_until(time.time() - 1.0, pilot, [None]) is None
     done = advance_until(math.inf, pilot, [None])
     assert done is not None and done.whole_runs == 1.0
+
+
+def test_pilot_runs_end_at_their_target_and_are_run_no_further(
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their scores are those of whole runs, also if the race is taken up from its file."""
+    by_time = dataclasses.replace(setting, criterion=Criterion("target", 0.5, ACCURACY))
+    whole = advance(
+        Pilot(
+            setting.experiment,
+            Criterion("area"),
+            tuple(setting.candidates[:2]),
+            setting.pilot_seed,
+            1.0,
+        ),
+        [None, None],
+    )
+    jobs: list[Pilot] = []
+
+    def noted(deadline, pilot, positions):
+        jobs.append(pilot)
+        return advance_until(deadline, pilot, positions)
+
+    monkeypatch.setattr(runner, "advance_until", noted)
+    own = runner.HalvingRunner(by_time, tmp_path, LocalEngine(), Silent())
+    halving = own.run()
+    saved = runner.HalvingRunner(by_time, tmp_path, LocalEngine(), Silent())
+    assert saved.run().podium() == halving.podium() and saved._reached == own._reached
+    first = halving.rungs[0].runs
+    for candidate, history in zip(setting.candidates, whole.histories, strict=False):
+        reached = by_time.criterion.score(history, 8.0)
+        if candidate in halving.rungs[-1].runs and reached < 8.0:
+            assert halving.rungs[-1].runs[candidate][0] == reached
+    soon = {c for c, (score, *_) in first.items() if score < 1.0}
+    assert soon, "some reach it in an eighth of the horizon"
+    later = [
+        c for p in jobs for c in p.candidates if p.fraction > 0.125 and p.seed == by_time.pilot_seed
+    ]
+    assert not soon & {*later}
+    assert not halving.rungs[-1].undecided & {c.strategy for c in soon}
 
 
 def test_no_job_is_begun_that_would_not_be_finished(

@@ -11,6 +11,7 @@ from sojourn.runs.measure import ACCURACY, LOSS, Measure
 from sojourn.tuning.criteria import Criterion
 from sojourn.tuning.portfolio import beside, portfolio
 from sojourn.tuning.successive_halving import (
+    AGAIN,
     LEAN,
     RUNGS,
     Candidate,
@@ -248,3 +249,48 @@ def test_a_criterion_goes_by_the_problems_own_measure():
     assert target.score(run, 8.0) == pytest.approx(run.time[1] + (8.0 - run.time[1]) * 0.4 / 0.45)
     assert Criterion.of(ACCURACY).measure == LOSS
     assert Criterion.of(ACCURACY, "target", 0.9).measure == ACCURACY
+
+
+def alike(noise: float, answers: int = 10**9):
+    """Twelve strategies that differ by a per cent each, and a hundred at other rates; so many further seeds answer."""
+    rng = np.random.default_rng(3)
+    asked = []
+
+    def truth(c):
+        return 1.0 + 0.01 * c.strategy + abs(math.log2(c.learning_rate / 0.1))
+
+    def run(fraction, candidates, repetition):
+        asked.append((repetition, len(candidates)))
+        if repetition and len([1 for seed, _ in asked if seed]) > answers:
+            candidates = candidates[:1]
+        scores = {c: (truth(c) * math.exp(rng.normal(0.0, noise)),) for c in candidates}
+        return Rung(fraction, scores, gradients=1000 * len(candidates), idle=9.9)
+
+    halving = Halving([], {i: (0.1,) for i in range(12)}, baselines=(11,))
+    while len(halving.rungs) < len(RUNGS):
+        halving.advance(run)
+    return halving, asked
+
+
+def test_the_leaders_run_on_further_seeds_for_a_share_of_what_was_spent():
+    """More seeds for ever fewer, the pick among those with the most; the baseline on the second seed, too."""
+    halving, asked = alike(noise=0.1)
+    once = 1000 * sum(number for seed, number in asked if not seed)
+    again = [number for seed, number in asked if seed]
+    assert len(again) >= 4 and again == sorted(again, reverse=True)
+    assert 1000 * (sum(again) - 1) <= 1.1 * AGAIN * once
+    last = halving.rungs[-1].runs
+    assert len(last[halving.podium()[0]]) == len(again) + 1
+    assert any(len(scores) == 2 for c, scores in last.items() if c.strategy == 11)
+
+
+def test_no_more_seeds_are_run_once_one_leads():
+    halving, asked = alike(noise=1e-6)
+    assert [seed for seed, _ in asked if seed] == [1]
+    assert halving.podium()[0] == Candidate(0, 0.1)
+
+
+def test_a_seed_that_only_some_ran_on_does_not_count():
+    halving, _ = alike(noise=0.1, answers=1)
+    last = halving.rungs[-1].runs
+    assert {len(scores) for scores in last.values()} == {1, 2}

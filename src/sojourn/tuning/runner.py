@@ -58,6 +58,7 @@ class HalvingRunner:
         self.setting, self.folder, self.engine, self.progress = setting, folder, engine, progress
         self.deadline = math.inf
         self._positions: dict[Candidate, ReplayState] = {}
+        # The scores of those that have reached the target: they are run no further.
         self._reached: dict[Candidate, float] = {}
         self._without_weights: float | None = None
         self._signature = digest(
@@ -74,8 +75,11 @@ class HalvingRunner:
         names = tuple(strategy.name for strategy in self.setting.experiment.strategies)
         halving = self._saved() or Halving([], rates, names)
         halving.baselines = self.setting.baselines
-        if halving.rungs:
-            self._reached = {c: runs[0] for c, runs in halving.rungs[-1].runs.items()}
+        if self.setting.criterion.kind == "target":
+            for rung in halving.rungs:  # half the idle score is the time until which it ran
+                self._reached |= {
+                    c: own[0] for c, own in rung.runs.items() if own[0] <= rung.idle / 2
+                }
         extrapolate = self.setting.criterion.kind == "final"
         while len(halving.rungs) < len(RUNGS) and not halving.stopped:
             self._load(halving.going_on(extrapolate), len(halving.rungs))
@@ -84,15 +88,11 @@ class HalvingRunner:
                 extrapolate=extrapolate,
                 stop=self._out_of_time,
                 enter=self.setting.beside,
-                again=AGAIN_FOR_TIMES if self._soon_reached() else AGAIN,
+                again=AGAIN_FOR_TIMES if self._reached else AGAIN,
             )
             if not halving.stopped:
                 self._save(halving, halving.going_on(extrapolate))
         return halving
-
-    def _soon_reached(self) -> bool:
-        """Whether a target was reached at an earlier rung by a candidate that goes on."""
-        return any(position.stopped for position in self._positions.values())
 
     def _out_of_time(self) -> bool:
         """Whether the deadline has passed, or some job could not be finished before it."""
@@ -103,8 +103,8 @@ class HalvingRunner:
         """Run candidates on to a fraction of the horizon; a repetition has another seed, from the start."""
         rung = Rung(fraction)
         begun = {} if repetition else self._positions
-        for candidate in alive:
-            if candidate in begun and begun[candidate].stopped:  # it has reached the target
+        for candidate in () if repetition else alive:
+            if candidate in self._reached:
                 rung.runs[candidate] = (self._reached[candidate],)
                 rung.idle = self._idle_score(None, fraction * self._horizon(candidate))
         left = [candidate for candidate in alive if candidate not in rung.runs]
@@ -122,12 +122,14 @@ class HalvingRunner:
             self._seconds[group] += done.seconds
             self._whole_runs[group] += done.whole_runs
             begun.update(zip(pilot.candidates, done.positions, strict=True))
-            for candidate, history in zip(pilot.candidates, done.histories, strict=True):
+            for candidate, history, position in zip(
+                pilot.candidates, done.histories, done.positions, strict=True
+            ):
                 until = fraction * self._horizon(candidate)
                 score = self.setting.criterion.score(history, until)
                 rung.runs[candidate] = (score,)
                 rung.idle = self._idle_score(history, until)
-                if not repetition:
+                if position.stopped and not repetition:
                     self._reached[candidate] = score
                 if not history.rows or not history.updates[-1]:
                     rung.without_update.add(candidate.strategy)
@@ -213,6 +215,8 @@ class HalvingRunner:
         for candidate in alive:
             place = begun[candidate].round if candidate in begun else 0
             groups.setdefault((self._group(candidate), place), []).append(candidate)
+        if not groups:
+            return []
         width, first = self.engine.width, alive[0].strategy
         pieces = [group[i::width] for group in groups.values() for i in range(width)]
         if math.isfinite(self.deadline) and not self._whole_runs:
@@ -234,7 +238,8 @@ class HalvingRunner:
         counts its gradients once.
         """
         rungs = len(halving.rungs)
-        for candidate in alive:
+        going = [candidate for candidate in alive if candidate not in self._reached]
+        for candidate in going:
             self._file(candidate, rungs).write(self._positions[candidate])
         table = {
             "format": FORMAT,
@@ -258,7 +263,7 @@ class HalvingRunner:
         }
         with Ledger(self.folder).writing(self.folder / HALVING) as temporary:
             temporary.write_text(json.dumps(table, indent=1), encoding="utf-8")
-        self._positions = {c: self._positions[c] for c in alive}
+        self._positions = {c: self._positions[c] for c in going}
         shutil.rmtree(self._pilots(rungs - 1), ignore_errors=True)
 
     def _saved(self) -> Halving | None:
@@ -275,7 +280,7 @@ class HalvingRunner:
 
     def _load(self, alive: Sequence[Candidate], rungs: int) -> None:
         for candidate in alive:
-            if candidate not in self._positions:
+            if candidate not in self._positions and candidate not in self._reached:
                 for position in self._file(candidate, rungs).read():
                     self._positions[candidate] = position
 
