@@ -266,7 +266,7 @@ def alike(noise: float, answers: int = 10**9):
         scores = {c: (truth(c) * math.exp(rng.normal(0.0, noise)),) for c in candidates}
         return Rung(fraction, scores, gradients=1000 * len(candidates), idle=9.9)
 
-    halving = Halving([], {i: (0.1,) for i in range(12)}, baselines=(11,))
+    halving = Halving([], dict.fromkeys(range(12), (0.1,)), baselines=(11,))
     while len(halving.rungs) < len(RUNGS):
         halving.advance(run)
     return halving, asked
