@@ -15,7 +15,7 @@ from sojourn._support.checks import check_whole
 from sojourn._support.extensions import fraction, real, whole
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.rules.arrays import copied, count_of, norm, reshaped
-from sojourn.rules.base import DifferenceRule, GradientRule, Run
+from sojourn.rules.base import BuiltInRule, DifferenceRule, GradientRule, Run
 from sojourn.rules.server import Move, blend
 from sojourn.rules.state import MODEL, NEVER_QUEUE, Arrival, Layout, ServerState
 from sojourn.types import Vector
@@ -97,7 +97,22 @@ class MomentumLookAhead(DifferenceRule):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class HeLoCo(MomentumLookAhead):
+class TensorRule(BuiltInRule):
+    """A rule that knows which tensors the flat vector of weights is made of."""
+
+    uses_layout: ClassVar[bool] = True
+
+    def begin(self, weights: Vector, clients: int, layout: Layout = ()) -> ServerState:
+        """The state before the first arrival, with where each tensor of ``layout`` ends."""
+        return with_layout(super().begin(weights, clients), layout)
+
+    def memory(self, clients: int, dimension: int) -> int:
+        """How many numbers it keeps beyond the weights, of one tensor."""
+        return super().memory(clients, dimension) + 2
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class HeLoCo(TensorRule, MomentumLookAhead):
     r"""As `MomentumLookAhead`, with every tensor's difference turned towards the momentum.
 
     With :math:`c = \cos(\Delta, z)` and :math:`\kappa = |\Delta|/(|\Delta| + 3|z|)` of one tensor,
@@ -111,11 +126,6 @@ class HeLoCo(MomentumLookAhead):
     """
 
     name: ClassVar[str] = "heloco"
-    uses_layout: ClassVar[bool] = True
-
-    def begin(self, weights: Vector, clients: int, layout: Layout = ()) -> ServerState:
-        """The state before the first arrival, with where each tensor of ``layout`` ends."""
-        return with_layout(super().begin(weights, clients), layout)
 
     def corrected(self, state: ServerState, change: Vector) -> Vector:
         result, velocity = copied(change), state.arrays["velocity"]
@@ -179,7 +189,7 @@ class OrMo(GradientRule):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RingmasterLMO(GradientRule):
+class RingmasterLMO(TensorRule, GradientRule):
     r"""Steps of a given length along the momentum, which drop what is too stale.
 
     At version k (from 1) a gradient counts if its staleness is below
@@ -195,7 +205,6 @@ class RingmasterLMO(GradientRule):
 
     name: ClassVar[str] = "ringmaster-lmo"
     policy: ClassVar[str] = NEVER_QUEUE
-    uses_layout: ClassVar[bool] = True
     vectors: ClassVar[tuple[str, ...]] = ("velocity",)
     norm: Literal["euclidean", "muon"] = "euclidean"
 
@@ -207,10 +216,6 @@ class RingmasterLMO(GradientRule):
     def learning_rate_scale(self, stable_step: float) -> float:
         """Steps have a length of their own, whatever the curvature."""
         return 0.1
-
-    def begin(self, weights: Vector, clients: int, layout: Layout = ()) -> ServerState:
-        """The state before the first arrival, with where each tensor of ``layout`` ends."""
-        return with_layout(super().begin(weights, clients), layout)
 
     def take(self, state: ServerState, arrival: Arrival, run: Run) -> tuple[ServerState, bool]:
         k = state.version + 1
