@@ -814,8 +814,12 @@ def tables(folder: Path) -> tuple[str, ...]:
     results = {path.stem: json.loads(path.read_text()) for path in paths}
     small = {name: r for name, r in results.items() if name.startswith(("small-", "fresh-"))}
     others = {name: r for name, r in results.items() if name not in small}
-    found = decision_table(others), rule_table(others)
-    return (small_table(small), *found) if small else found
+    found = [decision_table(others), rule_table(others)]
+    if small:
+        found.insert(0, small_table(small))
+    if (folder / PICKS).exists():
+        found.append(picks_table(json.loads((folder / PICKS).read_text())))
+    return tuple(found)
 
 
 def small_table(results: dict[str, dict[str, Any]]) -> str:

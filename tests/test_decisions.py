@@ -1,6 +1,7 @@
 """The kept results of benchmarks/decisions.py are what the documentation shows."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +32,8 @@ def test_the_documentation_shows_what_is_kept(decisions: ModuleType) -> None:
         assert table in page
 
 
+NO_SETTING = {"edge", "picks"}
+"""Results that are not of one of the settings."""
 EARLIER = {f"digits-dirichlet-links-{law}" for law in ("exponential", "deterministic")}
 """Grids with links of an earlier set of candidates, without local work per client."""
 
@@ -38,7 +41,7 @@ EARLIER = {f"digits-dirichlet-links-{law}" for law in ("exponential", "determini
 def test_saved_results_are_of_settings_that_can_be_run_again(
     decisions: ModuleType, tmp_path: Path
 ) -> None:
-    saved = {path.stem for path in RESULTS.glob("*.json")}
+    saved = {path.stem for path in RESULTS.glob("*.json")} - NO_SETTING
     wanted = {data: set(decisions.settings(tmp_path, data)) for data in decisions.HORIZONS}
     assert saved - EARLIER <= set.union(*wanted.values())
     assert saved >= set.union(*(own for data, own in wanted.items() if data != "fresh"))
@@ -46,6 +49,17 @@ def test_saved_results_are_of_settings_that_can_be_run_again(
     fleets = [name for _, name, _ in decisions.SMALL]
     linked = [name for name in fleets if decisions.SMALL_FLEETS[name][0].uplink is not None]
     assert (len(set(linked)), len(linked)) == (4, 8)
+
+
+def test_picks_are_judged_on_the_seeds_of_the_saved_grids(decisions: ModuleType) -> None:
+    picks = json.loads((RESULTS / decisions.PICKS).read_text())
+    for name, pick in picks.items():
+        grid = json.loads((RESULTS / f"{name}.json").read_text())
+        assert grid["provenance"]["inputs"]["seeds"] == pick["provenance"]["inputs"]["seeds"]
+        assert [t["target"] for t in grid["targets"]] == [t["target"] for t in pick["targets"]]
+        assert pick["baselines"].keys() == grid["baselines"].keys()
+        if pick["pick"] == grid["pick"]:
+            assert pick["loss"] == pytest.approx(grid["loss"], rel=1e-6), name
 
 
 def test_the_readme_and_the_documentation_show_what_each_factor_is_worth() -> None:
