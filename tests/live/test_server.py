@@ -53,6 +53,17 @@ def test_its_own_origin_is_not(ask: Ask, server: LocalServer) -> None:
     assert ask("view", Origin=f"http://127.0.0.1:{server.server_port}")[0] == 200
 
 
+def test_out_of_memory_is_said_in_a_sentence(
+    ask: Ask, server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_much(values: object) -> object:
+        raise MemoryError
+
+    monkeypatch.setitem(server.answers, "view", too_much)
+    status, found = ask("view")
+    assert (status, "more memory than there is" in found["error"]) == (422, True)
+
+
 def test_it_listens_on_this_machine_only(server: LocalServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
     with socket.socket() as other, pytest.raises(OSError):

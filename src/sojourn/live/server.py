@@ -170,6 +170,9 @@ class _Handler(BaseHTTPRequestHandler):
             found = answer(values)
         except SojournError as error:
             self._send_json(HTTPStatus.UNPROCESSABLE_ENTITY, {"error": str(error)})
+        except MemoryError as error:
+            why = f"this takes more memory than there is: {error or 'ask for less'}"
+            self._send_json(HTTPStatus.UNPROCESSABLE_ENTITY, {"error": why})
         except Exception as error:
             traceback.print_exc()
             self._send_json(

@@ -126,7 +126,8 @@ class Lines:
                 if anew:
                     self._place, self._rest = 0, b""
                 file.seek(self._place)
-                text = self._rest + file.read(MOST_NEWS)
+                # Not more than there is: memory for what is asked is taken at once.
+                text = self._rest + file.read(min(MOST_NEWS, info.st_size - self._place))
                 self._place = file.tell()
         except OSError:
             return [], False
