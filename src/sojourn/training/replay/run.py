@@ -250,7 +250,6 @@ class Replay:
         shares = self._shares[start:end].tolist()
         divisors = self._divisors[start:end].tolist()
         progress = self._progress(start, end)
-        sent = [position.live[d] for d in sent_at]
         rows, live, state = position.rows, position.live, position.state
         apply, cuts, marks, counts = self.rule.apply, self._cut, self._marks, self._client_weights
         sends_buffers, dimension = self.problem.sends_buffers, self.problem.dimension
@@ -266,7 +265,7 @@ class Replay:
         i = -1
         for loss, update in results:  # `enumerate` would hold an update while the next is computed.
             i += 1
-            (weights, number), client = sent[i], clients[i]
+            (weights, number), client = live[sent_at[i]], clients[i]
             buffers = None
             if sends_buffers:
                 buffers = weights[-held:], update[dimension:]
