@@ -12,7 +12,7 @@ PYTHONS ?= 3.11 3.12 3.13
 demo: $(STAMP)
 	$(BIN)/sojourn demo --out demo
 
-# Rules for local work on a character transformer: about five minutes of one core; what is done is not done again.
+# Rules for local work on a character transformer: five to ten minutes of one core; what is done is not done again.
 local-work: $(STAMP)
 	$(BIN)/sojourn train experiments/local-work/local-work.toml --out runs/local-work --resume
 	$(BIN)/sojourn compare runs/local-work
