@@ -169,41 +169,16 @@ def test_who_waits_for_its_moment_is_bounded_by_the_norm_alone(policy: str) -> N
     assert not any(client.status == "quarantined" for client in honest)
 
 
-@pytest.mark.parametrize(
-    ("agreement", "tolerance"), [(np.nan, 1.0), (-0.5, 1.0), (-0.1, 2.0), (0.9, 2.0)]
-)
-@pytest.mark.parametrize("excess", [1.0, 2.0, 10.0, 20.0])
-def test_who_always_sends_too_much_has_the_less_influence(
-    excess: float, agreement: float, tolerance: float
-) -> None:
-    """Beyond twice what is allowed at once, if it does not point away from the others."""
+@pytest.mark.parametrize("excess", [2.0, 10.0, 20.0])
+def test_who_always_sends_too_much_has_the_less_influence(excess: float) -> None:
     guard = Norm().begin(1, CLIENTS, None)
     for _ in range(5):
         for client in range(CLIENTS):
             sent = np.array([1.5 * excess if client == 0 else 1.0])
-            guard.judge(Submission(sent, client, np.ones(1), 0, agreement=agreement))
-    last = Submission(np.array([1.5 * excess]), 0, np.ones(1), 0, agreement=agreement)
-    verdict = guard.judge(last)
+            verdict = guard.judge(Submission(sent, client, np.ones(1), 0))
+    verdict = guard.judge(Submission(np.array([1.5 * excess]), 0, np.ones(1), 0))
     assert verdict.update is not None
-    np.testing.assert_allclose(verdict.update, 1.5 * min(1.0, tolerance / excess))
-
-
-def test_the_norm_is_told_how_far_a_client_agrees() -> None:
-    """Only where clients are the measure: not with samples at the server."""
-    for screens, twice in (((Norm(),), False), ((Norm(), Reference()), True)):
-        guard = GuardState(
-            Guard(screens=screens),
-            size=300,
-            clients=CLIENTS,
-            reference=lambda weights, number: np.ones(300),
-        )
-        for round_ in range(5):
-            for client in range(CLIENTS):
-                sent = np.full(300, 3.0 if client == 0 else 1.0)
-                verdict = guard.judge(Submission(sent, client, np.zeros(300), round_), round_)
-        verdict = guard.judge(Submission(np.full(300, 3.0), 0, np.zeros(300), 5), 5)
-        assert verdict.update is not None
-        np.testing.assert_allclose(verdict.update, 0.75 if twice else 1.5)
+    np.testing.assert_allclose(verdict.update, 1.5 / excess)
 
 
 @pytest.mark.parametrize("sent", [0.0, 0.01, 500.0])

@@ -134,8 +134,6 @@ class GuardState:
         self.agreement.observe(given.client, given.update, round_)
         if self.points_away(given.client) is not None:
             return Verdict("hold", reason="its client points away from the others")
-        if self._compares:
-            given = replace(given, agreement=self.agreement.of(given.client)[0])
         return self.screened(given)
 
     def screened(self, given: Submission) -> Verdict:

@@ -7,10 +7,9 @@ fewer there is none, and updates are held back. **Bound:** if at most F clients 
 most the largest :math:`N_i` of an honest client that was heard, in whatever order and however often clients
 answer, leave and return: F + 1 clients have :math:`N_i \ge M`, and one of them is honest. Clients that were
 not heard yet are not counted as small or large, so that those who answer first decide nothing. An update of norm :math:`\|g\|` is multiplied by
-:math:`\min(1, cM/\|g\|)`, and by :math:`\min(1, acM/N_i)` once more: who always sends too much has the
-less influence the more it sends, and most of it who sends what is allowed. :math:`a` is 2 if the client's
-updates are known not to point away from the others', as those of an honest client that alone has some
-class do, and 1 otherwise. Beside this a client spends weight: after :math:`t` rounds the weights
+:math:`\min(1, cM/\|g\|)`, and by :math:`cM/N_i` once more if :math:`N_i` of
+its client is above :math:`cM`: who always sends too much has the less influence the more it sends, and
+most of it who sends what is allowed. Beside this a client spends weight: after :math:`t` rounds the weights
 :math:`w` of its updates may sum to :math:`c\,t\,p_i w_i` and five more, where :math:`p_i w_i` is what
 its share of the plan gives it in a round, :math:`1/n` if updates are weighted by
 :math:`w_i = 1/(n p_i)`; what is beyond is cut off. Hostile clients, a fraction :math:`f` of all, then
@@ -46,12 +45,6 @@ LARGEST_RATIO = 1.5
 """With a fifth of the clients hostile the honest are more than twice as strong: 4/5 against 3/10."""
 ABSURD = 1e3
 RECENT = 5
-TOLERANCE = 2.0
-"""Of the largest norm allowed, what a client may typically send before its influence shrinks, if it is known not to
-be opposed. With 1 for all, ten honest clients with a class of the digits each lose 2.8 % of the accuracy, with 2
-0.8 %; with 2 for all, clients with false labels gain."""
-OPPOSED = -0.2
-"""The agreement at which a client points away from the others; next to no honest one's was below."""
 BURST = 5.0
 """Weight that every client may spend before it has earned any."""
 NEGLIGIBLE = 0.04
@@ -122,10 +115,8 @@ class NormState(ScreenState):
         if math.isinf(bound) and self._holds:
             bound = self.bound()
         scale = min(1.0, bound / norm) if norm > 0.0 else 1.0
-        usual = self.typical[given.client]
-        usually_allowed = TOLERANCE * bound if given.agreement > OPPOSED else bound
-        if self._holds and usual > usually_allowed:
-            scale *= usually_allowed / float(usual)
+        if self._holds and (usual := self.typical[given.client]) > bound:
+            scale *= bound / float(usual)
         idle = self._is_idle(given.client, scale * norm, bound)
         reason = f"its norm is {norm:.3g}, of which {scale * norm:.3g} would count" if idle else ""
         scale *= self._affordable(given)

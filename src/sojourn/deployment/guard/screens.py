@@ -60,8 +60,7 @@ class Submission:
     ``weight`` is what the update will be multiplied with beside the learning rate, 1 over its
     divisor, and ``earned`` the sum of the weights that the client would have had so far by its share
     of the plan; ``descends`` whether the server steps against it (a gradient) or along it;
-    ``fleet`` how many clients take part or have been heard, by default all of them; ``agreement`` how far
-    the client's updates point where the others' do, NaN if that is not known or not asked.
+    ``fleet`` how many clients take part or have been heard, by default all of them.
     """
 
     update: Vector
@@ -72,7 +71,6 @@ class Submission:
     earned: float = math.inf
     descends: bool = True
     fleet: int | None = None
-    agreement: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
