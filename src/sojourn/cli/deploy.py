@@ -156,7 +156,7 @@ def export(
     from sojourn.deployment.export import export_model
 
     version = export_model(run, target, averaged=averaged)
-    typer.echo(f"wrote {target}: the model after {version} updates")
+    typer.echo(f"wrote {target}: version {version} of the model")
     typer.echo(
         "Load it with: model.load_state_dict(safetensors.torch.load_file("
         f"{json.dumps(str(target))}))"
