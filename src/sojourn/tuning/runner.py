@@ -14,6 +14,7 @@ import torch
 from sojourn._support.configuration import parse_json
 from sojourn._support.files import file_name, read_text
 from sojourn._support.ledger import Ledger
+from sojourn._support.numbers import or_null
 from sojourn._support.progress import TENTH, Progress
 from sojourn.errors import InvalidFile
 from sojourn.runs.history import History
@@ -254,7 +255,7 @@ class HalvingRunner:
                     "idle": rung.idle,
                     "without_update": sorted(rung.without_update),
                     "runs": [
-                        [c.strategy, c.learning_rate, [_finite_or_none(s) for s in runs]]
+                        [c.strategy, c.learning_rate, [or_null(s) for s in runs]]
                         for c, runs in sorted(rung.runs.items())
                     ],
                 }
@@ -321,7 +322,3 @@ def read_halving(path: Path) -> tuple[Halving, tuple[str, str]]:
         raise InvalidFile(
             f"{path}: not a record of successive halving ({error}). Delete it to start again."
         ) from error
-
-
-def _finite_or_none(score: float) -> float | None:
-    return score if math.isfinite(score) else None
