@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -398,13 +399,16 @@ def resnet18() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
-def plain_loop(problem: Problem, schedule: sj.Schedule, first: int) -> Callable[[int], None]:
+def plain_loop(
+    problem: Problem, schedule: sj.Schedule, first: int, model: nn.Module | None = None
+) -> Callable[[int], None]:
     """The forward and backward passes of a plain PyTorch loop over the batches of tasks from ``first`` on.
 
     Batches are drawn and fetched as the tasks' are, whose order they have; nothing forks generators, no
     weights are put into the model, and no step is taken.
     """
-    model = problem.trained_model(problem.initial_weights()).train()
+    if model is None:
+        model = problem.trained_model(problem.initial_weights()).train()
     samples, batches, clients = problem.samples, problem.batches(1), schedule.client.tolist()
     tasks = zip(clients, task_ordinals(np.asarray(clients)).tolist(), strict=True)
     left = itertools.islice(tasks, first, None)
@@ -424,26 +428,53 @@ def plain_loop(problem: Problem, schedule: sj.Schedule, first: int) -> Callable[
     return loop
 
 
+def versions_loop(
+    problem: Problem, schedule: sj.Schedule, first: int, versions: int, learning_rate: float
+) -> Callable[[int], None]:
+    """The same with a step after each gradient, which is taken at a version of ``versions`` tasks ago.
+
+    This is the least that a loop by hand must do for so many tasks in flight.
+    """
+    server = problem.initial_weights()
+    model = problem.trained_model(server).train()
+    parameters = list(model.parameters())
+    held = deque(server.clone() for _ in range(versions))
+    bare = plain_loop(problem, schedule, first, model)
+
+    def loop(count: int) -> None:
+        nonlocal server
+        for _ in range(count):
+            vector_to_parameters(held.popleft(), parameters)
+            bare(1)
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            server = server - learning_rate * torch.cat([g.reshape(-1) for g in gradients])
+            held.append(server)
+
+    return loop
+
+
 def windows(
-    run: Replay, bare: Callable[[int], None], *, first: int, window: int, turns: int
-) -> tuple[list[float], list[float]]:
-    """Processor seconds per task of bare gradients and of a run, ``window`` tasks of each in turn.
+    run: Replay, *loops: Callable[[int], None], first: int, window: int, turns: int
+) -> list[list[float]]:
+    """Processor seconds per task of loops and, last, of a run, ``window`` tasks of each in turn.
 
     The run goes on from turn to turn, after its ``first`` tasks, so that nothing is begun anew.
     """
     stack, position = Stack([run]), run.beginning(False)
     stack.run([position], until=first, batched=False)
-    bare(1)
-    alone: list[float] = []
-    within: list[float] = []
-    for turn in range(turns):
-        begin = time.process_time()
-        bare(window)
-        middle = time.process_time()
-        stack.run([position], until=first + (turn + 1) * window, batched=False)
-        alone.append((middle - begin) / window)
-        within.append((time.process_time() - middle) / window)
-    return alone, within
+
+    def replayed(count: int) -> None:
+        stack.run([position], until=position.round + count, batched=False)
+
+    for loop in loops:
+        loop(1)
+    seconds: list[list[float]] = [[] for _ in (*loops, run)]
+    for _ in range(turns):
+        for loop, found in zip((*loops, replayed), seconds, strict=True):
+            begin = time.process_time()
+            loop(window)
+            found.append((time.process_time() - begin) / window)
+    return seconds
 
 
 def compared(alone: Sequence[float], within: Sequence[float]) -> tuple[float, str]:
@@ -539,9 +570,16 @@ def million(turns: int, *, quick: bool) -> Iterator[Verdict]:
         seed=1,
     )
 
-    run = Replay(
-        schedule, problem, AsyncSGD(), learning_rate=1e-4, seed=1, evaluate_every=schedule.rounds
-    )
+    def run() -> Replay:
+        return Replay(
+            schedule,
+            problem,
+            AsyncSGD(),
+            learning_rate=1e-4,
+            seed=1,
+            evaluate_every=schedule.rounds,
+        )
+
     bare = plain_loop(problem, schedule, first - 2)
     bare(1)
     strategy = Strategy(
@@ -549,7 +587,8 @@ def million(turns: int, *, quick: bool) -> Iterator[Verdict]:
     )
     said = run_size(problem, strategy, refine=False, client_bytes=0).total
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    ratio, words = compared(*windows(run, bare, first=first, window=window, turns=3 * turns))
+    each = {"first": first, "window": window, "turns": 3 * turns}
+    ratio, words = compared(*windows(run(), bare, **each))
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     size = f"a million weights, {clients:,} tasks in flight"
     yield 1 / ratio >= 0.8, f"{size}: tasks at 80 % of the bare gradient's speed ({words})"
@@ -558,6 +597,9 @@ def million(turns: int, *, quick: bool) -> Iterator[Verdict]:
         f"{size}: memory within 10 % of what was said ({held / 1e6:,.0f} against "
         f"{said / 1e6:,.0f} MB)",
     )
+    by_hand = versions_loop(problem, schedule, first - 2, clients, 1e-4)
+    ratio, words = compared(*windows(run(), by_hand, **each))
+    yield ratio <= 1.0, f"{size}: no slower than a loop by hand that holds them ({words})"
 
 
 BEFORE = """
