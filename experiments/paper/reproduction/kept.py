@@ -42,16 +42,12 @@ def findings_in(folder: Path, claim: str | None = None) -> list[Finding]:
 
 
 MORE = "-more"
-"""A folder with this behind its name has what came later: statements or seeds, in runs of their own."""
-
-
-def _later(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}{MORE}")
+"""A folder with this behind its name has findings about statements that were added later."""
 
 
 def all_findings(folder: Path, claim: str | None = None) -> list[Finding]:
     """The findings in a folder, and behind them those that were made later for statements it lacks."""
-    later = _later(folder)
+    later = folder.with_name(f"{folder.name}{MORE}")
     return findings_in(folder, claim) + (findings_in(later, claim) if later.is_dir() else [])
 
 
@@ -141,11 +137,11 @@ def figures(folder: Path, claim: str | None = None) -> str:
 def runs(folder: Path, claim: str | None = None) -> str:
     """A row for every strategy in a folder of `sojourn train`: its runs, their length, how accurate.
 
-    Runs of other seeds may be in a folder of their own.
+    Runs of other seeds may be in folders of their own, whose names begin with this one's.
     """
     by_strategy: dict[str, list[History]] = {}
-    for place in (folder, _later(folder)):
-        for history in RunFolder(place).histories if place.is_dir() else ():
+    for place in sorted(folder.parent.glob(f"{folder.name}*")):
+        for history in RunFolder(place).histories:
             by_strategy.setdefault(history.strategy, []).append(history)
     rows = [
         (
