@@ -103,7 +103,7 @@ def _is_of(value: object, kind: type | None) -> bool:
     if kind is float:
         return isinstance(value, int | float) and -LARGEST_FLOAT <= value <= LARGEST_FLOAT
     if kind is int:
-        return isinstance(value, int) and -LARGEST <= value <= LARGEST
+        return isinstance(value, int) and -(2**63) <= value < 2**63  # what an array holds
     return isinstance(value, kind)
 
 
