@@ -130,10 +130,23 @@ Offered: concurrency, learning-rate.
         """The whole file as one table; unreadable or malformed files raise ``InvalidFile``."""
         return cls(parse_toml(read_text(path, encoding="utf-8"), str(path)), str(path))
 
-    def take(self, key: str, kind: type | tuple[type, ...], **default: object) -> Any:
+    def take(
+        self,
+        key: str,
+        kind: type | tuple[type, ...],
+        *,
+        least: float | None = None,
+        most: float | None = None,
+        **default: object,
+    ) -> Any:
         """The value of ``key``, of type ``kind``; missing without ``default=`` is an error.
 
-        Whole numbers are taken where a float is wanted; true and false are never numbers.
+        Whole numbers are taken where a float is wanted; true and false are never numbers. A number
+        must lie between ``least`` and ``most``.
+
+        >>> Table({"threads": 0}, "mine.toml").take("threads", int, least=1)
+        Traceback (most recent call last):
+        sojourn.errors.InvalidFile: mine.toml: 'threads' must be at least 1; it is 0
         """
         self._asked.append(key)
         kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -151,6 +164,13 @@ Offered: concurrency, learning-rate.
             raise InvalidFile(f"{self.where}: '{key}' must be {wanted}; it is {_shown(value)}")
         if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
             raise InvalidFile(f"{self.where}: '{key}' is too large: {_shown(value)}")
+        bounds = {"at least": least, "at most": most}
+        given = [f"{words} {bound:,.10g}" for words, bound in bounds.items() if bound is not None]
+        if isinstance(value, int | float) and not (
+            (least is None or value >= least) and (most is None or value <= most)
+        ):
+            must = " and ".join(given)
+            raise InvalidFile(f"{self.where}: '{key}' must be {must}; it is {_shown(value)}")
         if float in kinds and isinstance(value, int) and int not in kinds:
             return float(value)
         return value
