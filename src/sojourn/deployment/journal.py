@@ -286,10 +286,10 @@ class Journal:
             "of": self.settings.updates,
             "throughput": (len(recent) - 1) / between if between > 0 else 0.0,
             "staleness": _mean([staleness for _, staleness in recent]) if recent else None,
-            "accuracy": _number(last.get("test_accuracy")),
-            "loss": _number(last.get("test_loss")),
-            "metrics": {name: _number(last.get(name)) for name in self._metrics},
-            "epsilon": _number(server.epsilon),
+            "accuracy": last.get("test_accuracy"),
+            "loss": last.get("test_loss"),
+            "metrics": {name: last.get(name) for name in self._metrics},
+            "epsilon": server.epsilon,
             "counts": server.counts.to_dict(),
             "held": server.held,
             "concurrency": server.concurrency,
@@ -307,9 +307,9 @@ class Journal:
                     "rate": client.estimate.rate() if client.estimate.tasks else None,
                     "planned": None if pace.planned is None else float(pace.planned[client.number]),
                     "seconds": client.estimate.mean_seconds if client.estimate.tasks else None,
-                    "norm": _number(norms[client.number], 6),
-                    "agreement": _number(agreement[client.number], 6),
-                    "speed": _number(client.estimate.rate() / pace.caps[client.number], 6)
+                    "norm": round(float(norms[client.number]), 6),
+                    "agreement": round(float(agreement[client.number]), 6),
+                    "speed": round(float(client.estimate.rate() / pace.caps[client.number]), 6)
                     if client.estimate.tasks
                     else None,
                 }
@@ -338,13 +338,6 @@ def on_one_line(text: str) -> str:
     """
     short = text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]} ..."
     return "".join(letter if letter.isprintable() else " " for letter in short)
-
-
-def _number(value: float | int | None, digits: int | None = None) -> float | None:
-    """For JSON, which has no ``nan``."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(value) if digits is None else round(float(value), digits)
 
 
 def _mean(values: Sequence[float]) -> float:
