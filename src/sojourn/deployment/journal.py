@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from sojourn._support.arrays import write_tensors
-from sojourn._support.files import replacing
+from sojourn._support.files import write_text
 from sojourn._support.provenance import provenance
 from sojourn.deployment.checkpoint import restore_checkpoint, write_checkpoint
 from sojourn.deployment.client import Learnable, measured
@@ -118,10 +118,7 @@ class Journal:
         self.sessions = [(elapsed, unix) for elapsed, unix in extra.get("sessions", ())]
         path = RunFolder(self.folder).tasks_path
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        with replacing(path) as temporary:
-            temporary.write_text(
-                "".join(lines[: self.dispatcher.counts.completed]), encoding="utf-8"
-            )
+        write_text(path, "".join(lines[: self.dispatcher.counts.completed]))
         return float(extra["elapsed"])
 
     def event(self, event: Event, elapsed: float) -> None:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TypedDict, cast
 
-from sojourn._support.files import replacing
+from sojourn._support.files import write_text
 from sojourn._support.numbers import finite
 from sojourn.runs.folder import RunFolder
 
@@ -72,8 +72,7 @@ def write_status(folder: Path, status: RunStatus) -> RunStatus:
     What is not finite is ``None`` there.
     """
     written = cast("RunStatus", finite({**status, "heartbeat": round(time.time(), 3)}))
-    with replacing(RunFolder(folder).status_path) as temporary:
-        temporary.write_text(json.dumps(written), encoding="utf-8")
+    write_text(RunFolder(folder).status_path, json.dumps(written))
     return written
 
 

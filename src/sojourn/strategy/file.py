@@ -12,7 +12,7 @@ from pathlib import Path
 import tomli_w
 
 from sojourn._support.configuration import Table
-from sojourn._support.files import read_text, replacing
+from sojourn._support.files import read_text, write_text
 from sojourn._support.ledger import Ledger
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import Fleet, Network
@@ -100,5 +100,4 @@ def write_strategy_file(
             tomli_w.dumps({key: value for key, value in tail.items() if value}),
         ]
     )
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
