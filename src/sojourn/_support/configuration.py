@@ -175,7 +175,7 @@ Offered: concurrency, learning-rate.
             return float(value)
         return value
 
-    def table(self, key: str, **default: object) -> "Table":
+    def table(self, key: str, **default: Any) -> "Table":
         """The sub-table ``key`` as a ``Table`` of its own."""
         return Table(self.take(key, dict, **default), f"{self.where}: [{key}]")
 
@@ -184,7 +184,7 @@ Offered: concurrency, learning-rate.
         values = self.take(key, dict, default=None)
         return None if values is None else Table(values, f"{self.where}: [{key}]")
 
-    def tables(self, key: str, **default: object) -> "list[Table]":
+    def tables(self, key: str, **default: Any) -> "list[Table]":
         """The array of tables ``[[key]]``."""
         entries = self.take(key, list, **default)
         for entry in entries:
