@@ -13,7 +13,7 @@ The command line prints the message alone and exits with code 2.
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -89,6 +89,9 @@ EXTRAS = {
     "flwr": "deploy",
     "psutil": "deploy",
     "prometheus_client": "metrics",
+    "tensorboard": "tensorboard",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
 }
 """Which extra brings a package that may be missing."""
 
@@ -113,15 +116,13 @@ class MissingExtra(SojournError, ImportError):
         return partial(MissingExtra, extra=extra), (package,)
 
 
-def naming_extras(attribute: Callable[[str], Any]) -> Callable[[str], Any]:
-    """``attribute`` of a package, which says the extra to install where a module of it is missing."""
-
-    def named(name: str) -> Any:
-        try:
-            return attribute(name)
-        except ModuleNotFoundError as error:
-            if error.name in EXTRAS:
-                raise MissingExtra(error.name, extra=EXTRAS[error.name]) from error
-            raise
-
-    return named
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Within, or in what it decorates, a package that is missing is said with the extra that brings it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in EXTRAS:
+            raise MissingExtra(package, extra=EXTRAS[package]) from error
+        raise

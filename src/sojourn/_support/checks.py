@@ -89,6 +89,14 @@ def check_number(
     return number
 
 
+def check_per_client(name: str, given: object, clients: int) -> None:
+    """Raise unless ``given`` is one number for all clients, or one for each of them."""
+    if isinstance(given, tuple) and len(given) != clients:
+        raise InvalidInput(
+            f"{name} must be one number, or one for each of the {clients} clients; there are {len(given)}"
+        )
+
+
 def check_positive(name: str, value: float) -> float:
     """``value`` as a positive finite float, or ``InvalidInput``."""
     if type(value) is float and 0.0 < value < math.inf:

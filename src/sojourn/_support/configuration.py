@@ -103,7 +103,7 @@ def _is_of(value: object, kind: type | None) -> bool:
     if kind is float:
         return isinstance(value, int | float) and -LARGEST_FLOAT <= value <= LARGEST_FLOAT
     if kind is int:
-        return isinstance(value, int) and -LARGEST <= value <= LARGEST
+        return isinstance(value, int) and -(2**63) <= value < 2**63  # what an array holds
     return isinstance(value, kind)
 
 
@@ -130,10 +130,23 @@ Offered: concurrency, learning-rate.
         """The whole file as one table; unreadable or malformed files raise ``InvalidFile``."""
         return cls(parse_toml(read_text(path, encoding="utf-8"), str(path)), str(path))
 
-    def take(self, key: str, kind: type | tuple[type, ...], **default: object) -> Any:
+    def take(
+        self,
+        key: str,
+        kind: type | tuple[type, ...],
+        *,
+        least: float | None = None,
+        most: float | None = None,
+        **default: object,
+    ) -> Any:
         """The value of ``key``, of type ``kind``; missing without ``default=`` is an error.
 
-        Whole numbers are taken where a float is wanted; true and false are never numbers.
+        Whole numbers are taken where a float is wanted; true and false are never numbers. A number
+        must lie between ``least`` and ``most``.
+
+        >>> Table({"threads": 0}, "mine.toml").take("threads", int, least=1)
+        Traceback (most recent call last):
+        sojourn.errors.InvalidFile: mine.toml: 'threads' must be at least 1; it is 0
         """
         self._asked.append(key)
         kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -151,11 +164,18 @@ Offered: concurrency, learning-rate.
             raise InvalidFile(f"{self.where}: '{key}' must be {wanted}; it is {_shown(value)}")
         if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
             raise InvalidFile(f"{self.where}: '{key}' is too large: {_shown(value)}")
+        bounds = {"at least": least, "at most": most}
+        given = [f"{words} {bound:,.10g}" for words, bound in bounds.items() if bound is not None]
+        if isinstance(value, int | float) and not (
+            (least is None or value >= least) and (most is None or value <= most)
+        ):
+            must = " and ".join(given)
+            raise InvalidFile(f"{self.where}: '{key}' must be {must}; it is {_shown(value)}")
         if float in kinds and isinstance(value, int) and int not in kinds:
             return float(value)
         return value
 
-    def table(self, key: str, **default: object) -> "Table":
+    def table(self, key: str, **default: Any) -> "Table":
         """The sub-table ``key`` as a ``Table`` of its own."""
         return Table(self.take(key, dict, **default), f"{self.where}: [{key}]")
 
@@ -164,7 +184,7 @@ Offered: concurrency, learning-rate.
         values = self.take(key, dict, default=None)
         return None if values is None else Table(values, f"{self.where}: [{key}]")
 
-    def tables(self, key: str, **default: object) -> "list[Table]":
+    def tables(self, key: str, **default: Any) -> "list[Table]":
         """The array of tables ``[[key]]``."""
         entries = self.take(key, list, **default)
         for entry in entries:

@@ -6,13 +6,13 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from sojourn._support.files import DIRECTIONS, read_text
+from sojourn._support.files import DIRECTIONS, read_text, replacing
 from sojourn.errors import InvalidFile, UnknownName
 from sojourn.types import FloatArray
 
@@ -89,6 +89,16 @@ def read_csv(
         for name, field in zip(header, row, strict=True):
             columns[name].append(field.strip())
     return CsvTable(str(path), columns, lines)
+
+
+def write_csv(
+    path: str | os.PathLike[str], columns: Iterable[str], rows: Iterable[Iterable[object]]
+) -> None:
+    """Write rows below the names of their columns."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(rows)
 
 
 def _check_header(

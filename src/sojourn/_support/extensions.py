@@ -4,7 +4,7 @@ import dataclasses
 import math
 import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -23,6 +23,7 @@ Parts = Mapping[object, tuple[str, Mapping[str, type]]]
 
 Whole = TypeVar("Whole", bound=int | None)
 Real = TypeVar("Real", bound=float | None)
+Each = TypeVar("Each", bound=float | tuple[float, ...] | None)
 
 
 def whole(default: Whole, *, least: int = 1) -> Whole:
@@ -43,8 +44,13 @@ def fraction(default: Real) -> Real:
     return real(default, least=0.0, most=math.nextafter(1.0, 0.0))
 
 
+def per_client(default: Each, check: Callable[..., object]) -> Each:
+    """A parameter that is one number for all clients, or a list with one for each: held as a tuple."""
+    return dataclasses.field(default=default, metadata={"check": check, "per client": True})
+
+
 class Checked:
-    """A dataclass whose parameters are checked as `whole`, `real` and `fraction` say.
+    """A dataclass whose parameters are checked as `whole`, `real`, `fraction` and `per_client` say.
 
     >>> @dataclasses.dataclass
     ... class Buffer(Checked):
@@ -57,8 +63,13 @@ class Checked:
     def __post_init__(self) -> None:
         for parameter in dataclasses.fields(cast("DataclassInstance", self)):
             check, value = parameter.metadata.get("check"), getattr(self, parameter.name)
-            if check is not None and not (value is None and parameter.default is None):
-                check(parameter.name, value)
+            if check is None or (value is None and parameter.default is None):
+                continue
+            several = "per client" in parameter.metadata and isinstance(value, list | tuple)
+            if several:
+                object.__setattr__(self, parameter.name, tuple(value))
+            for number in value if several else (value,):
+                check(parameter.name, number)
 
 
 class Parameters(Checked):

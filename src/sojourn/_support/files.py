@@ -161,6 +161,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         ) from error
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file that takes the place of what is there in one step (`replacing`)."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Within, no other process that asks for it writes into ``folder``, which must exist.

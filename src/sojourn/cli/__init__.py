@@ -22,7 +22,7 @@ from sojourn._support.ledger import accept_edits, noted
 from sojourn._support.progress import never_silent
 from sojourn._support.user_modules import trust_only
 from sojourn.cli.options import sparing_inputs
-from sojourn.errors import EXTRAS, InvalidInput, MissingExtra, SojournError
+from sojourn.errors import InvalidInput, SojournError, naming_extras
 from sojourn.version import __version__
 
 WORDS = "sojourn.words"
@@ -166,7 +166,7 @@ def main() -> None:
     """Run the command; a user's mistake is one sentence on standard error and exit code 2."""
     _make_output_safe()
     try:
-        with _heard_of():
+        with _heard_of(), naming_extras():
             app(obj=_process_started())
     except SojournError as error:
         _refuse(error)
@@ -178,12 +178,6 @@ def main() -> None:
         _refuse(SojournError(_in_words(error)))
     except MemoryError as error:
         _refuse(SojournError(f"this takes more memory than there is: {error or 'ask for less'}"))
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package in EXTRAS:
-            _refuse(MissingExtra(package, extra=EXTRAS[package]))
-        _blame_users_code(error)
-        raise
     except Exception as error:
         _blame_users_code(error)
         raise

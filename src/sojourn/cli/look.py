@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from sojourn._support.estimate import Estimate
-from sojourn._support.files import exists, file_name, replacing
+from sojourn._support.files import exists, file_name, write_text
 from sojourn._support.memory import check_jobs
 from sojourn.cli import app
 from sojourn.cli.options import FleetArgument, OpenOption, PortOption, read_run
@@ -201,8 +201,7 @@ def compare(
     comparison = compare_runs(runs, target or targets, against)
     for path, text in ((csv, comparison.to_csv), (latex, comparison.to_latex)):
         if path is not None:
-            with replacing(path) as temporary:
-                temporary.write_text(text(), encoding="utf-8")
+            write_text(path, text())
     _show(comparison)
     for path in filter(None, (csv, latex)):
         typer.echo(f"written to {path}")
@@ -233,8 +232,7 @@ def _write_table(
         raise InvalidInput(f"'{path}': the table must end in .tex, .csv or .md")
     found = settings_table(read, targets[0] if targets else None)
     texts = {".tex": found.to_latex(), ".csv": found.to_csv(), ".md": found.to_markdown()}
-    with replacing(path) as temporary:
-        temporary.write_text(texts[path.suffix], encoding="utf-8")
+    write_text(path, texts[path.suffix])
     typer.echo(texts[".md"], nl=False)
     what = f"final {found.measure.label}" if found.target is None else "median time to the target"
     typer.echo(

@@ -1,6 +1,5 @@
 """What commands print alike: tables, verdicts, the next command."""
 
-import csv
 import shlex
 import sys
 import textwrap
@@ -17,7 +16,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
-from sojourn._support.files import replacing
+from sojourn._support.csv_table import write_csv
 from sojourn._support.numbers import number, unbroken
 from sojourn.errors import UnknownName
 from sojourn.fleet import Fleet
@@ -340,9 +339,5 @@ def write_clients(
         for name, entries in fleet.extra.items()
     }
     computed = {name: np.asarray(values).tolist() for name, values in columns.items()}
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["name", *described, *extra, *computed])
-        writer.writerows(
-            zip(names, *described.values(), *extra.values(), *computed.values(), strict=True)
-        )
+    written = {"name": names, **described, **extra, **computed}
+    write_csv(path, written, zip(*written.values(), strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from sojourn.cli import app
-from sojourn.errors import EXTRAS, DataNotFound, MissingExtra
+from sojourn.errors import DataNotFound, naming_extras
 
 PAPER = Path(__file__).parents[3] / "experiments" / "paper"
 """Where a checkout has the reproduction, which is a user of this library."""
@@ -23,12 +23,8 @@ def reproduction(module: str) -> Any:
         )
     if str(PAPER) not in sys.path:
         sys.path.append(str(PAPER))
-    try:
+    with naming_extras():
         return importlib.import_module(f"reproduction.{module}")
-    except ModuleNotFoundError as error:
-        if error.name in EXTRAS:
-            raise MissingExtra(error.name, extra="all") from error
-        raise
 
 
 def holds_claims(folder: Path) -> bool:

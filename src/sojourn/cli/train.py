@@ -266,7 +266,7 @@ def calibrate(
     check_experiment_file(experiment)
     import tomli_w
 
-    from sojourn._support.files import replacing
+    from sojourn._support.files import write_text
     from sojourn._support.provenance import provenance
     from sojourn.training.experiment.build import build_problem, calibration_of
     from sojourn.training.experiment.experiment import Experiment
@@ -296,8 +296,7 @@ def calibrate(
         "warm": asdict(calibration.warm),
         "provenance": provenance(experiment=definition.to_table(), seed=seed, warm_up_rate=rate),
     }
-    with replacing(out) as temporary:
-        temporary.write_text(tomli_w.dumps(record), encoding="utf-8")
+    write_text(out, tomli_w.dumps(record))
     _show_constants(calibration, definition, screen())
     typer.echo(f"written to {out}")
     say_next("plan", definition.fleet_name, "--constants", out)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sojourn._support.configuration import parse_toml
-from sojourn._support.files import read_text, replacing
+from sojourn._support.files import read_text, write_text
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.version import __version__
 
@@ -59,8 +59,7 @@ def write_app(
     written = []
     for name, text in texts.items():
         target = folder / name
-        with replacing(target) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(target, text)
         written.append(target)
     (folder / PACKAGE / "__init__.py").touch()
     return written

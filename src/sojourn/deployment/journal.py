@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from sojourn._support.arrays import write_tensors
-from sojourn._support.files import replacing
+from sojourn._support.files import write_text
 from sojourn._support.provenance import provenance
 from sojourn.deployment.checkpoint import restore_checkpoint, write_checkpoint
 from sojourn.deployment.client import Learnable, measured
@@ -118,10 +118,7 @@ class Journal:
         self.sessions = [(elapsed, unix) for elapsed, unix in extra.get("sessions", ())]
         path = RunFolder(self.folder).tasks_path
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        with replacing(path) as temporary:
-            temporary.write_text(
-                "".join(lines[: self.dispatcher.counts.completed]), encoding="utf-8"
-            )
+        write_text(path, "".join(lines[: self.dispatcher.counts.completed]))
         return float(extra["elapsed"])
 
     def event(self, event: Event, elapsed: float) -> None:
@@ -286,10 +283,10 @@ class Journal:
             "of": self.settings.updates,
             "throughput": (len(recent) - 1) / between if between > 0 else 0.0,
             "staleness": _mean([staleness for _, staleness in recent]) if recent else None,
-            "accuracy": _number(last.get("test_accuracy")),
-            "loss": _number(last.get("test_loss")),
-            "metrics": {name: _number(last.get(name)) for name in self._metrics},
-            "epsilon": _number(server.epsilon),
+            "accuracy": last.get("test_accuracy"),
+            "loss": last.get("test_loss"),
+            "metrics": {name: last.get(name) for name in self._metrics},
+            "epsilon": server.epsilon,
             "counts": server.counts.to_dict(),
             "held": server.held,
             "concurrency": server.concurrency,
@@ -307,9 +304,9 @@ class Journal:
                     "rate": client.estimate.rate() if client.estimate.tasks else None,
                     "planned": None if pace.planned is None else float(pace.planned[client.number]),
                     "seconds": client.estimate.mean_seconds if client.estimate.tasks else None,
-                    "norm": _number(norms[client.number], 6),
-                    "agreement": _number(agreement[client.number], 6),
-                    "speed": _number(client.estimate.rate() / pace.caps[client.number], 6)
+                    "norm": round(float(norms[client.number]), 6),
+                    "agreement": round(float(agreement[client.number]), 6),
+                    "speed": round(float(client.estimate.rate() / pace.caps[client.number]), 6)
                     if client.estimate.tasks
                     else None,
                 }
@@ -338,13 +335,6 @@ def on_one_line(text: str) -> str:
     """
     short = text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]} ..."
     return "".join(letter if letter.isprintable() else " " for letter in short)
-
-
-def _number(value: float | int | None, digits: int | None = None) -> float | None:
-    """For JSON, which has no ``nan``."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(value) if digits is None else round(float(value), digits)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -46,8 +46,6 @@ OWN_TABLE = "task."
 """Keys of the table ``[tool.flwr.app.config.task]`` are the user's own."""
 DEFAULT_LEARNING_RATE = 0.1
 """Where neither the configuration nor a plan says one."""
-
-Number = TypeVar("Number", int, float)
 
 
 def _option(
@@ -152,9 +150,7 @@ def read_settings(config: Mapping[str, object], folder: Path) -> Settings:
         key: value for key, value in given.items() if key not in unsaid or value not in ("", 0)
     }
     table = Table(given, WHERE)
-    clients = _check_least("clients", table.take("clients", int), 1)
-    if clients > MOST_CLIENTS:
-        raise InvalidFile(f"{WHERE}: 'clients' is at most {MOST_CLIENTS}; it is {clients}")
+    clients = table.take("clients", int, least=1, most=MOST_CLIENTS)
     options = _take_options(table)
     guard, privacy = _guard(table), _privacy(table)
     run_folder = Path(table.take("run-folder", str, default="") or "run")
@@ -354,9 +350,7 @@ def _take_options(table: Table) -> dict[str, Any]:
         key, least = option.name.replace("_", "-"), option.metadata["least"]
         default = {} if option.default is MISSING else {"default": option.default}
         kind = option.type if isinstance(option.type, type) else str
-        value = table.take(key, kind, **default)
-        if least is not None:
-            _check_least(key, value, least)
+        value = table.take(key, kind, least=least, **default)
         if (choices := option.metadata["choices"]) and value not in ("", *choices):
             offered = " or ".join(f'"{choice}"' for choice in choices)
             raise InvalidFile(f"{WHERE}: '{key}' is {offered}; it is '{value}'")
@@ -368,22 +362,21 @@ def _guard(table: Table) -> Guard:
     return Guard(
         screens=screens_named(
             table.take("screen", str, default=""),
-            largest_ratio=_number(table, "largest-update", 1.0, LARGEST_RATIO),
+            largest_ratio=table.take("largest-update", float, default=LARGEST_RATIO, least=1.0),
         ),
-        largest_speed=_number(table, "largest-speed", 0.0, LARGEST_SPEED),
-        refused=_check_least(
-            "quarantine-refused", table.take("quarantine-refused", int, default=10), 0
-        ),
-        agreement=_number(table, "quarantine-agreement", -1.0, POINTS_AWAY),
+        largest_speed=table.take("largest-speed", float, default=LARGEST_SPEED, least=0.0),
+        refused=table.take("quarantine-refused", int, default=10, least=0),
+        agreement=table.take("quarantine-agreement", float, default=POINTS_AWAY, least=-1.0),
     )
 
 
 def _privacy(table: Table) -> Privacy | None:
     """Noise and clipping, if both are given."""
-    clip = _number(table, "privacy-clip", 0.0, 0.0)
-    noise = _number(table, "privacy-noise", 0.0, 0.0)
-    delta = _number(table, "privacy-delta", 1e-12, 1e-5)
-    budget = _number(table, "privacy-epsilon", 0.0, 0.0)
+    clip, noise, budget = (
+        table.take(f"privacy-{what}", float, default=0.0, least=0.0)
+        for what in ("clip", "noise", "epsilon")
+    )
+    delta = table.take("privacy-delta", float, default=1e-5, least=1e-12)
     if not clip and not noise and not budget:
         return None
     if not (clip and noise):
@@ -419,16 +412,6 @@ def _flat_table(given: dict[str, object], what: str) -> dict[str, object]:
                 raise InvalidFile(f"{WHERE}: '{key}' is given, and '{part}' as {place!r}, too")
         place[last] = value
     return table
-
-
-def _number(table: Table, key: str, least: float, default: float) -> float:
-    return _check_least(key, float(table.take(key, float, default=default)), least)
-
-
-def _check_least(key: str, value: Number, least: float) -> Number:
-    if not value >= least:
-        raise InvalidFile(f"{WHERE}: '{key}' must be at least {least:g}; it is {value}")
-    return value
 
 
 def _replan(

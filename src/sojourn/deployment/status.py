@@ -4,9 +4,10 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
-from sojourn._support.files import replacing
+from sojourn._support.files import write_text
+from sojourn._support.numbers import finite
 from sojourn.runs.folder import RunFolder
 
 ENDED = ("finished", "failed", "stopped")
@@ -66,10 +67,12 @@ class RunStatus(TypedDict, total=False):
 
 
 def write_status(folder: Path, status: RunStatus) -> RunStatus:
-    """Write ``status.json``, with the present time as its heartbeat; what was written."""
-    written: RunStatus = {**status, "heartbeat": round(time.time(), 3)}
-    with replacing(RunFolder(folder).status_path) as temporary:
-        temporary.write_text(json.dumps(written), encoding="utf-8")
+    """Write ``status.json``, with the present time as its heartbeat; what was written.
+
+    What is not finite is ``None`` there.
+    """
+    written = cast("RunStatus", finite({**status, "heartbeat": round(time.time(), 3)}))
+    write_text(RunFolder(folder).status_path, json.dumps(written))
     return written
 
 

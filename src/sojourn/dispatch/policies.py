@@ -5,14 +5,15 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn._support.checks import check_number, check_whole
-from sojourn._support.extensions import from_table, real, to_table, whole
+from sojourn._support.checks import check_number, check_per_client, check_whole
+from sojourn._support.extensions import from_table, per_client, real, to_table, whole
 from sojourn.dispatch.policy import Chooser, Policy, View
 from sojourn.errors import InvalidInput
 from sojourn.fleet import Fleet, Network
@@ -464,24 +465,14 @@ class Attempts(Policy):
     name: ClassVar[str] = "attempts"
     one_task_each: ClassVar[bool] = True
     deployable: ClassVar[bool] = False
-    attempts: int | tuple[int, ...] = 1
-    patience: float | tuple[float, ...] | None = None
-    sending: float | tuple[float, ...] = 0.0
+    attempts: int | tuple[int, ...] = per_client(1, partial(check_whole, least=0))
+    patience: float | tuple[float, ...] | None = per_client(None, partial(check_number, above=0.0))
+    sending: float | tuple[float, ...] = per_client(0.0, partial(check_number, least=0.0))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        wanted = self.attempts if isinstance(self.attempts, Sequence) else (self.attempts,)
-        if not sum([check_whole("attempts", count, least=0) for count in wanted]):
+        if not np.any(self.attempts):
             raise InvalidInput("attempts must not all be 0: somebody has to make one")
-        for name in ("attempts", "patience", "sending"):
-            given = getattr(self, name)
-            if isinstance(given, Sequence):
-                object.__setattr__(self, name, tuple(given))
-        patience = () if self.patience is None else _listed(self.patience)
-        for longest in patience:
-            check_number("patience", longest, above=0.0)
-        for time in _listed(self.sending):
-            check_number("sending", time, least=0.0)
 
     def chooser(self, random: np.random.Generator) -> Chooser:
         return _Quotas(self)
@@ -500,18 +491,10 @@ class Attempts(Policy):
     def check(self, network: Network, start: str) -> None:
         super().check(network, start)
         for name in ("attempts", "patience", "sending"):
-            given = getattr(self, name)
-            if isinstance(given, tuple) and len(given) != network.size:
-                raise InvalidInput(
-                    f"{name} of the policy '{self.name}' must be one number, or one for each of the "
-                    f"{network.size} clients; there are {len(given)}"
-                )
+            whose = f"{name} of the policy '{self.name}'"
+            check_per_client(whose, getattr(self, name), network.size)
         if start == "given":
             raise InvalidInput(f"the policy '{self.name}' deals the first tasks; leave out start")
-
-
-def _listed(given: Each) -> tuple[float, ...]:
-    return given if isinstance(given, tuple) else (given,)
 
 
 def _each(given: Each, clients: int) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn.errors import MissingExtra, UnknownName
+from sojourn.errors import UnknownName, naming_extras
 from sojourn.figures.palette import GREY, Ink, inks
 from sojourn.types import FloatArray
 
@@ -175,8 +175,6 @@ class Table:
 
 def _drawing() -> ModuleType:
     """What draws figures, loaded when one is drawn."""
-    try:
+    with naming_extras():
         from sojourn.figures import matplotlib_figure
-    except ImportError as error:
-        raise MissingExtra(error.name or "matplotlib", extra="report") from error
     return matplotlib_figure

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn._support.files import replacing
+from sojourn._support.files import write_text
 from sojourn.errors import InvalidInput
 from sojourn.figures.svg import EDGES, LETTER, Entry, legend, legend_entries, level_name, picture
 from sojourn.types import FloatArray, IntArray
@@ -222,8 +222,7 @@ def save_timelines(panels: Sequence[tuple[str, Timeline]], path: Path) -> Path:
 
         save_png(panels, path)
     else:
-        with replacing(path) as temporary:
-            temporary.write_text(timelines_svg(panels) + "\n", encoding="utf-8")
+        write_text(path, timelines_svg(panels) + "\n")
     return path
 
 

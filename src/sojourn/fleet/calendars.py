@@ -1,6 +1,5 @@
 """When clients are there, and how their speeds change: values, and the CSV files they are read from."""
 
-import csv
 import math
 import os
 from dataclasses import dataclass
@@ -10,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn._support.csv_table import class_in, number_in, put_in_order, read_csv
-from sojourn._support.files import replacing
+from sojourn._support.csv_table import class_in, number_in, put_in_order, read_csv, write_csv
 from sojourn.errors import InvalidFile, InvalidInput, reading
 from sojourn.fleet.fleet import Fleet
 from sojourn.types import FloatArray
@@ -154,11 +152,12 @@ def read_hours(path: str | os.PathLike[str], *, period: float | None = None) -> 
 
 def write_hours(hours: Hours, path: str | os.PathLike[str]) -> None:
     """Write hours so that `read_hours` reads them back."""
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["device", "from", "until", "period"])
-        for number, intervals in enumerate(hours.devices, 1):
-            writer.writerows([number, begin, end, hours.period] for begin, end in intervals)
+    rows = (
+        (number, begin, end, hours.period)
+        for number, intervals in enumerate(hours.devices, 1)
+        for begin, end in intervals
+    )
+    write_csv(path, ("device", "from", "until", "period"), rows)
 
 
 def read_drift(path: str | os.PathLike[str], fleet: Fleet) -> Drift:

@@ -1,6 +1,5 @@
 """Who the clients are, and how fast."""
 
-import csv
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -10,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn._support.csv_table import read_csv
-from sojourn._support.files import replacing
+from sojourn._support.csv_table import read_csv, write_csv
 from sojourn._support.memory import check_memory_for
 from sojourn._support.numbers import number
 from sojourn.errors import InvalidFile, InvalidInput
@@ -315,10 +313,7 @@ class Fleet:
             **self.extra,
         }
         columns = {name: values for name, values in columns.items() if values}
-        with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as f:
-            writer = csv.writer(f)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
+        write_csv(path, columns, zip(*columns.values(), strict=True))
 
 
 COLUMN_FIELDS: tuple[Column[Any, Any], ...] = tuple(

@@ -128,7 +128,7 @@ class OfLearning:
         for parameter in _own_fields(cls):
             kind = bool if parameter.type is bool else float
             needed = parameter.default is MISSING or parameter.metadata.get("required")
-            default = {} if needed else {"default": parameter.default}
+            default: dict[str, Any] = {} if needed else {"default": parameter.default}
             own[parameter.name] = table.take(_key(parameter), kind, **default)
         own["learning_rate"] = table.take("learning-rate", float, default=None)
         return cls(**own, **{"constants": constants, "form": Form.from_table(table)})

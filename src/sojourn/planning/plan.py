@@ -13,7 +13,7 @@ import tomli_w
 from numpy.typing import ArrayLike
 
 from sojourn._support.configuration import Table
-from sojourn._support.files import replacing
+from sojourn._support.files import write_text
 from sojourn._support.provenance import provenance
 from sojourn.dispatch import NeverQueue, Policy, Routed, policy_to_table
 from sojourn.errors import InvalidFile, InvalidInput, Unreachable, reading
@@ -246,8 +246,7 @@ class Plan:
                 tomli_w.dumps(tail),
             ]
         )
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(path, text)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], folder: Path | None = None) -> "Plan":

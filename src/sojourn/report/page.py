@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from sojourn._support.files import SURROGATES, replacing
-from sojourn.errors import MissingExtra
+from sojourn.errors import naming_extras
 from sojourn.figures.figure import Figure, Table
 from sojourn.figures.timeline import Timeline, timelines_svg
 
@@ -93,10 +93,8 @@ class Report:
 
     def to_html(self) -> str:
         """The page as one text that needs no other file."""
-        try:
+        with naming_extras():
             from sojourn.report.html import report_html
-        except ModuleNotFoundError as error:
-            raise MissingExtra(error.name or "jinja2", extra="report") from error
         return report_html(self)
 
     def write(

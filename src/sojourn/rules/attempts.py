@@ -1,14 +1,14 @@
 """Rules for rounds in which every client makes a number of attempts at the present weights."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sojourn._support.checks import check_number, check_whole
-from sojourn._support.extensions import real, whole
+from sojourn._support.checks import check_number, check_per_client, check_whole
+from sojourn._support.extensions import per_client, real, whole
 from sojourn.errors import InvalidInput
 from sojourn.rules.arrays import count_of, placed
 from sojourn.rules.base import Buffered, GradientRule, Run
@@ -107,30 +107,16 @@ class Shadowheart(Buffered, GradientRule):
 
     name: ClassVar[str] = "shadowheart"
     policy: ClassVar[str] = "attempts"
-    gradients: int | tuple[int, ...] = 1
-    messages: int | tuple[int, ...] = 1
+    gradients: int | tuple[int, ...] = per_client(1, partial(check_whole, least=0))
+    messages: int | tuple[int, ...] = per_client(1, partial(check_whole, least=0))
     coordinates: int | None = whole(None)
     noise: float = real(1.0, least=0.0)
     seed: int = whole(0, least=0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("gradients", "messages"):
-            given = getattr(self, name)
-            if isinstance(given, Sequence):
-                object.__setattr__(self, name, tuple(given))
-            for count in given if isinstance(given, Sequence) else (given,):
-                check_whole(name, count, least=0)
-
     def begin(self, weights: Vector, clients: int) -> ServerState:
         """The state before the first arrival, if the numbers fit the problem."""
         for name in ("gradients", "messages"):
-            given = getattr(self, name)
-            if isinstance(given, tuple) and len(given) != clients:
-                raise InvalidInput(
-                    f"{name} of the rule '{self.name}' must be one number, or one for each of the "
-                    f"{clients} clients; there are {len(given)}"
-                )
+            check_per_client(f"{name} of the rule '{self.name}'", getattr(self, name), clients)
         if self.coordinates is not None and self.coordinates > count_of(weights):
             raise InvalidInput(
                 f"coordinates of the rule '{self.name}' must be at most the {count_of(weights)} that there "

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sojourn._support.checks import check_number, check_whole
-from sojourn._support.extensions import Parameters, real
+from sojourn._support.extensions import Parameters, per_client, real
 from sojourn.errors import InvalidInput
 from sojourn.rules.arrays import count_of, zeros
 from sojourn.rules.privacy import Privacy
@@ -36,11 +36,6 @@ class Run(NamedTuple):
     concurrency: int
 
 
-def _check_steps(name: str, steps: LocalSteps) -> None:
-    for number in steps if isinstance(steps, tuple) else (steps,):
-        check_whole(name, number)
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BuiltInRule(Parameters, ABC):
     """A rule whose moves go through the optimiser ``server``.
@@ -61,7 +56,7 @@ class BuiltInRule(Parameters, ABC):
     counts: ClassVar[tuple[str, ...]] = ()
     numbers: ClassVar[tuple[str, ...]] = ()
     server: Server = field(default_factory=Plain)
-    local_steps: LocalSteps = field(default=1, metadata={"check": _check_steps})
+    local_steps: LocalSteps = per_client(1, check_whole)
     local_learning_rate: float | None = real(None, above=0.0)
     proximal: float = real(0.0, least=0.0)
     privacy_clip: float | None = real(None, above=0.0)

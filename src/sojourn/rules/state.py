@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn._support.checks import check_positive
+from sojourn._support.checks import check_per_client, check_positive
 from sojourn.errors import InvalidInput
 from sojourn.rules.arrays import copied
 from sojourn.types import IntArray, Vector
@@ -80,12 +80,7 @@ def with_local_steps(rule: "Rule", steps: LocalSteps) -> "Rule":
 
 def check_local_steps(work: Work, clients: int) -> None:
     """Raise unless there is one number of steps, or one for each of ``clients``."""
-    steps = work.local_steps
-    if isinstance(steps, tuple) and len(steps) != clients:
-        raise InvalidInput(
-            f"local_steps must be one number, or one for each of the {clients} clients; there are "
-            f"{len(steps)}"
-        )
+    check_per_client("local_steps", work.local_steps, clients)
 
 
 def one_gradient(work: Work) -> bool:

@@ -89,6 +89,16 @@ class Run:
         return sorted(found)
 
 
+class _Inside:
+    """A file or folder of that name in a run folder."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: "RunFolder", kind: type["RunFolder"]) -> Path:
+        return folder.path / self.name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Where a run is kept: training and deployments write it, reports and reproductions read it."""
@@ -100,55 +110,29 @@ class RunFolder:
         """The digests of what is finished."""
         return Ledger(self.path)
 
-    @property
-    def experiment_path(self) -> Path:
-        """What was asked for."""
-        return self.path / "experiment.toml"
-
-    @property
-    def history_path(self) -> Path:
-        """The histories of the final runs."""
-        return self.path / "history.jsonl"
-
-    @property
-    def summary_path(self) -> Path:
-        """What the runs amount to."""
-        return self.path / "summary.json"
-
-    @property
-    def tuning_path(self) -> Path:
-        """What a tuning answered."""
-        return self.path / "tune.json"
-
-    @property
-    def status_path(self) -> Path:
-        """How a deployment stands now."""
-        return self.path / "status.json"
-
-    @property
-    def tasks_path(self) -> Path:
-        """Every update that came to a deployment, a line each."""
-        return self.path / "tasks.jsonl"
-
-    @property
-    def events_path(self) -> Path:
-        """What went wrong or changed in a deployment, a line each."""
-        return self.path / "events.log"
-
-    @property
-    def cells(self) -> Path:
-        """Where the finished runs of an experiment are kept one by one."""
-        return self.path / "cells"
+    experiment_path = _Inside("experiment.toml")
+    """What was asked for."""
+    history_path = _Inside("history.jsonl")
+    """The histories of the final runs."""
+    summary_path = _Inside("summary.json")
+    """What the runs amount to."""
+    tuning_path = _Inside("tune.json")
+    """What a tuning answered."""
+    status_path = _Inside("status.json")
+    """How a deployment stands now."""
+    tasks_path = _Inside("tasks.jsonl")
+    """Every update that came to a deployment, a line each."""
+    events_path = _Inside("events.log")
+    """What went wrong or changed in a deployment, a line each."""
+    cells = _Inside("cells")
+    """Where the finished runs of an experiment are kept one by one."""
+    weights = _Inside("weights")
+    """Where their final weights are kept one by one."""
 
     @property
     def finished_cells(self) -> list[Path]:
         """The files of the finished runs, in order; what is half written is hidden (`replacing`)."""
         return sorted(self.cells.glob("[!.]*.jsonl"))
-
-    @property
-    def weights(self) -> Path:
-        """Where the final weights of the runs of an experiment are kept one by one."""
-        return self.path / "weights"
 
     @property
     def begun(self) -> bool:

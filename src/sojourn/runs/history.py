@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sojourn._support.configuration import parse_json
+from sojourn._support.configuration import check_shape, parse_json
 from sojourn._support.files import read_text, replacing
 from sojourn._support.numbers import UNKNOWN, finite, number
 from sojourn.errors import InvalidFile, InvalidInput, UnknownName
@@ -40,6 +40,13 @@ _COLUMNS = (
     "gradients",
     "updates",
 )
+_ROW = {
+    **dict.fromkeys(("strategy", "clock"), str),
+    **dict.fromkeys(("seed", *_WHOLE), int),
+    "learning_rate": float,
+    **{"primary": str, "higher_is_better": bool, "diverged_at": (int, None)},
+}
+"""What a row of the file holds; all else is a number or null."""
 RESERVED = frozenset((*_LABELS, *_COLUMNS, *_JUDGED, "diverged_at", "accuracy", "loss"))
 """Names that no metric may have."""
 
@@ -287,36 +294,8 @@ def _parse_row(line: str, where: str) -> dict[str, Any]:
     for name in (*_LABELS, *_COLUMNS):
         if name not in row:
             raise InvalidFile(f"{where}: there is no '{name}'. Is this a history?")
-    for name, value in row.items():
-        what = _expected(name)
-        if not _is_one(what, value):
-            raise InvalidFile(f"{where}: '{name}' must be {what}; it is {str(value)[:80]}")
+    check_shape(row, {f"{name}?": _ROW.get(name, (float, None)) for name in row}, where)
     return row
-
-
-def _expected(name: str) -> str:
-    """What a column of the file holds; anything else than these is a metric."""
-    if name in ("strategy", "clock", "primary"):
-        return "text"
-    if name == "higher_is_better":
-        return "true or false"
-    if name == "diverged_at":
-        return "a whole number or null"
-    if name in (*_WHOLE, "seed"):
-        return "a whole number"
-    return "a number" if name == "learning_rate" else "a number or null"
-
-
-def _is_one(what: str, value: object) -> bool:
-    if value is None:
-        return what.endswith("null")
-    if what == "text":
-        return isinstance(value, str)
-    if isinstance(value, bool) or what == "true or false":
-        return isinstance(value, bool) and what == "true or false"
-    if what.startswith("a whole number"):
-        return isinstance(value, int) and abs(value) < 2**63
-    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**300)
 
 
 def _history_of(rows: list[dict[str, Any]]) -> History:

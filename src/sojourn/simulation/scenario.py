@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from sojourn._support.checks import check_positive
+from sojourn._support.checks import check_per_client, check_positive
 from sojourn.dispatch import NeverQueue, Policy, Routed, as_policy, policy_to_table
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.fleet import Network
@@ -191,11 +191,7 @@ class Scenario:
     def check(self, network: Network) -> None:
         """Raise unless ``network`` can be simulated so."""
         check_law_per_class(self.law, network)
-        if isinstance(self.work, tuple) and len(self.work) != network.size:
-            raise InvalidInput(
-                f"work must be one number, or one for each of the {network.size} clients; there are "
-                f"{len(self.work)}"
-            )
+        check_per_client("work", self.work, network.size)
         self.policy.check(network, self.start_name)
         given = () if isinstance(self.start, str) else self.start
         if self.policy.one_task_each and max(given, default=0) > 1:

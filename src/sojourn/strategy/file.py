@@ -12,9 +12,9 @@ from pathlib import Path
 import tomli_w
 
 from sojourn._support.configuration import Table
-from sojourn._support.files import read_text, replacing
+from sojourn._support.files import read_text, write_text
 from sojourn._support.ledger import Ledger
-from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.errors import reading
 from sojourn.fleet import Fleet, Network
 from sojourn.planning.objectives import Objective
 from sojourn.planning.plan import network_lines, read_objective
@@ -50,12 +50,8 @@ def read_strategy_file(path: str | os.PathLike[str], folder: Path | None = None)
     rate = table.take("learning-rate", float, default=None)
     names = table.take("fleet-names", list, default=None)
     network = Network.from_table(table)
-    try:
+    with reading(path):
         fleet = network.whole_fleet(names)
-    except InvalidFile:
-        raise
-    except InvalidInput as error:
-        raise InvalidFile(f"{path}: {error}") from error
     evidence = table.take("evidence", dict, default={})
     objective = read_objective(table, beside)
     inner = table.optional_table("strategy")
@@ -100,5 +96,4 @@ def write_strategy_file(
             tomli_w.dumps({key: value for key, value in tail.items() if value}),
         ]
     )
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)

@@ -9,4 +9,4 @@ import lazy_loader
 from sojourn.errors import naming_extras
 
 _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__getattr__ = naming_extras(_attribute)
+__getattr__ = naming_extras()(_attribute)

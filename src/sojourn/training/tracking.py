@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sojourn._support.extensions import load_extension
-from sojourn.errors import InvalidInput, MissingExtra, SojournError
+from sojourn.errors import InvalidInput, SojournError, naming_extras
 from sojourn.runs.history import History
 
 EXPERIMENT = "sojourn"
@@ -98,10 +98,8 @@ class TensorBoard:
     """Event files in a folder, one subfolder per run: ``tensorboard --logdir DIR``."""
 
     def __init__(self, folder: str) -> None:
-        try:
+        with naming_extras():
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise MissingExtra("tensorboard", extra="tensorboard") from error
         Path(folder).mkdir(parents=True, exist_ok=True)
         self._folder, self._writer = folder, SummaryWriter
 
@@ -122,10 +120,8 @@ class MLflow:
     """Runs on a tracking server, or in a folder or database that MLflow opens by its URI."""
 
     def __init__(self, uri: str) -> None:
-        try:
+        with naming_extras():
             from mlflow.tracking import MlflowClient
-        except ImportError as error:
-            raise MissingExtra("mlflow", extra="mlflow") from error
         self._client = MlflowClient(tracking_uri=uri)
         given = os.environ.get(_RETRIES)
         os.environ.setdefault(_RETRIES, "1")  # MLflow's own seven take four minutes
@@ -156,10 +152,8 @@ class WandB:
     """Runs of a project of Weights & Biases; ``WANDB_MODE=offline`` keeps them on this machine."""
 
     def __init__(self, project: str) -> None:
-        try:
+        with naming_extras():
             import wandb
-        except ImportError as error:
-            raise MissingExtra("wandb", extra="wandb") from error
         self._wandb: Any = wandb
         self._project = project
 

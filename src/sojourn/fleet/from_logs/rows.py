@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sojourn._support.configuration import without_control
-from sojourn._support.csv_table import MOST_COLUMNS
-from sojourn._support.files import MOST_TEXT, printable, read_bytes, replacing
+from sojourn._support.csv_table import MOST_COLUMNS, write_csv
+from sojourn._support.files import MOST_TEXT, printable, read_bytes
 from sojourn.errors import InvalidFile, MissingExtra
 from sojourn.fleet.from_logs.columns import (
     MISSING,
@@ -409,10 +409,8 @@ def _parquet_as_csv(path: Path) -> str:
 
 def write_bad_rows(bad: Sequence[BadRow], path: Path) -> None:
     """Write the line, reason and text of every bad row as CSV."""
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["line", "reason", "text"])
-        writer.writerows((row.line, row.reason, shown_text(row.text)) for row in bad)
+    rows = ((row.line, row.reason, shown_text(row.text)) for row in bad)
+    write_csv(path, ("line", "reason", "text"), rows)
 
 
 def shown_text(text: str) -> str:

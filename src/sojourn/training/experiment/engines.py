@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from sojourn._support.memory import check_jobs
-from sojourn.errors import InvalidInput, MissingExtra, SojournError, UnknownName
+from sojourn.errors import InvalidInput, SojournError, UnknownName, naming_extras
 from sojourn.runs.history import History
 from sojourn.training.experiment.experiment import Experiment
 from sojourn.training.experiment.jobs import (
@@ -274,10 +274,8 @@ class DaskEngine:
     @contextmanager
     def _client(self) -> Iterator[tuple[Any, Any]]:
         """Dask, and a connection to the scheduler."""
-        try:
+        with naming_extras():
             import distributed
-        except ImportError as error:
-            raise MissingExtra("distributed", extra="dask") from error
         dask: Any = distributed
         try:
             client = dask.Client(self.scheduler, timeout=CONNECT_SECONDS, set_as_default=False)

@@ -176,7 +176,7 @@ def experiment_from_table(table: Table, folder: Path, *, to_tune: bool = False) 
     values = _scalars(table)
     values["client_weights"] = _client_weights(table, fleet)
     seeds = _seeds(table)
-    pilots = _count(table, "pilot-seeds", 1, most=MOST_SEEDS)
+    pilots = table.take("pilot-seeds", int, default=1, least=1, most=MOST_SEEDS)
     data_dir = table.take("data-dir", str, default=None)
     strategies, environment = read_strategies(table, fleet, folder, none_needed=to_tune)
     table.close()
@@ -220,9 +220,9 @@ def _scalars(table: Table) -> dict[str, Any]:
     if not (length > 0 and math.isfinite(length)):
         raise InvalidFile(f"{where}: a run must last longer than 0; it lasts {length}")
     problem = table.take("problem", str, default=None)
-    built_in = {
-        key: table.take(key, str, default=None) for key in ("data", "partition", "model")
-    } | {"batch-size": table.take("batch-size", int, default=None)}
+    built_in = {key: table.take(key, str, default=None) for key in ("data", "partition", "model")}
+    size = table.take("batch-size", int, default=None, least=1, most=LARGEST_BATCH)
+    built_in["batch-size"] = size
     given = {key: value for key, value in built_in.items() if value is not None}
     if problem is not None:
         if given:
@@ -234,11 +234,6 @@ def _scalars(table: Table) -> dict[str, Any]:
         at_location(where, parse_partition, given["partition"])
     if "model" in given:
         at_location(where, parse_model, given["model"])
-    if not 1 <= given.get("batch-size", 1) <= LARGEST_BATCH:
-        raise InvalidFile(
-            f"{where}: 'batch-size' must be at least 1 and at most {LARGEST_BATCH}; it is "
-            f"{given['batch-size']}"
-        )
     return {
         "time": time,
         "rounds": rounds,
@@ -248,14 +243,16 @@ def _scalars(table: Table) -> dict[str, Any]:
         "stop_at": _target(table, "stop-at", accuracies=problem is None),
         "refine": table.take("refine", bool, default=True),
         "keep_weights": table.take("keep-weights", bool, default=False),
-        "evaluate_every": _count(table, "evaluate-every", None),
+        "evaluate_every": table.take("evaluate-every", int, default=None, least=1),
         "batched": table.take("batched", bool, default=None),
         "lockstep": table.take("lockstep", bool, default=None),
         "channels_last": table.take("channels-last", bool, default=None),
         "device": table.take("device", str, default=None),
         "precision": table.take("precision", str, default=None),
-        "threads": _count(table, "threads", None, most=MOST_THREADS),
-        "checkpoint_seconds": _checkpoint_seconds(table),
+        "threads": table.take("threads", int, default=None, least=1, most=MOST_THREADS),
+        "checkpoint_seconds": table.take(
+            "checkpoint-seconds", float, default=30.0, least=0.0, most=1e9
+        ),
         **{key.replace("-", "_"): value for key, value in given.items()},
     }
 
@@ -304,12 +301,8 @@ def _client_weights(table: Table, fleet: Fleet) -> str:
 
 
 def _seeds(table: Table) -> tuple[int, ...]:
-    given = table.take("seeds", (int, list), default=3)
+    given = table.take("seeds", (int, list), default=3, least=1, most=MOST_SEEDS)
     if isinstance(given, int):
-        if given < 1:
-            raise InvalidFile(f"{table.where}: 'seeds' must be at least 1; it is {given}")
-        if given > MOST_SEEDS:
-            raise InvalidFile(f"{table.where}: 'seeds' is at most {MOST_SEEDS}; it is {given}")
         return tuple(range(given))
     for seed in given:
         at_location(table.where, check_seed, seed)
@@ -322,22 +315,6 @@ def _pilot_seeds(count: int, final: tuple[int, ...]) -> tuple[int, ...]:
     """Seeds that no final run uses."""
     span = range(FIRST_PILOT_SEED, FIRST_PILOT_SEED + count + len(final))
     return tuple(seed for seed in span if seed not in final)[:count]
-
-
-def _count(table: Table, key: str, default: int | None, *, most: int = 10**18) -> Any:
-    value = table.take(key, int, default=default)
-    if value is not None and value > most:
-        raise InvalidFile(f"{table.where}: '{key}' must be at most {most}; it is {value}")
-    if value is not None and value < 1:
-        raise InvalidFile(f"{table.where}: '{key}' must be at least 1; it is {value}")
-    return value
-
-
-def _checkpoint_seconds(table: Table) -> float:
-    seconds = float(table.take("checkpoint-seconds", float, default=30.0))
-    if not 0 <= seconds < math.inf:
-        raise InvalidFile(f"{table.where}: 'checkpoint-seconds' must be 0 or more: {seconds}")
-    return seconds
 
 
 def _check_problem_name(text: str) -> None:
