@@ -58,6 +58,8 @@ def mean_text(values: Sequence[float], measure: Measure) -> str:
 def _text(estimate: Estimate, measure: Measure) -> str:
     if not math.isfinite(estimate.mean):
         return UNKNOWN
+    if math.isnan(estimate.standard_error):
+        return measure.text(float(estimate.mean))
     return f"{estimate:.1%}" if measure.percent else f"{estimate:.3g}"
 
 
