@@ -74,6 +74,13 @@ def reached(runs: Sequence[History], target: float) -> int:
     return sum(math.isfinite(time) for time in times_to(runs, target))
 
 
+def stopped_at(runs: Sequence[History], target: float) -> bool:
+    """Whether a run stopped at ``target`` before others ended, so that runs have no common end."""
+    whole = finished(runs)
+    latest = max((float(run.time[-1]) for run in whole), default=0.0)
+    return any(run.time_to(target) == run.time[-1] < latest for run in whole)
+
+
 def mean_time(runs: Sequence[History], target: float) -> Estimate:
     """The mean time to ``target`` if all runs reached it; one over the fast ones alone would flatter."""
     if not runs or reached(runs, target) < len(runs):

@@ -13,7 +13,16 @@ from typing import NotRequired, TypedDict, cast
 
 from sojourn._support.numbers import number
 from sojourn.errors import InvalidFile
-from sojourn.report.outcomes import Runs, by_strategy, final, finished, mean_time, reached, times_to
+from sojourn.report.outcomes import (
+    Runs,
+    by_strategy,
+    final,
+    finished,
+    mean_time,
+    reached,
+    stopped_at,
+    times_to,
+)
 from sojourn.runs.comparison import SequentialTest, significant_difference
 from sojourn.runs.folder import Run
 from sojourn.runs.history import History
@@ -259,7 +268,7 @@ def _test(runs: Runs, targets: Sequence[float], measure: Measure) -> _Test:
             by = measure.time_to(target)
             if not any(missed.values()):
                 return _Test(by, times)
-            if _stopped(runs, target):
+            if stopped_at([run for group in runs.values() for run in group], target):
                 return _Test(by, times, missed)
             by += f", or final {measure.label} where a run did not reach it"
             return _Test(by, times, missed, ends)
@@ -274,13 +283,6 @@ def _ends(runs: Runs, measure: Measure) -> dict[str, dict[int, float]]:
         good = {run.seed: sign * float(run.values(measure)[-1]) for run in finished(histories)}
         ends[name] = {run.seed: good.get(run.seed, math.inf) for run in histories}
     return ends
-
-
-def _stopped(runs: Runs, target: float) -> bool:
-    """Whether a run stopped at ``target``, before the others ended."""
-    whole = [run for histories in runs.values() for run in finished(histories)]
-    latest = max(float(run.time[-1]) for run in whole)
-    return any(run.time_to(target) == run.time[-1] < latest for run in whole)
 
 
 def _times(runs: Sequence[History], target: float) -> dict[int, float]:
