@@ -37,14 +37,16 @@ class UnknownName(InvalidInput):
     >>> raise UnknownName("law", "lognormall", ["exponential", "lognormal"])
     Traceback (most recent call last):
     sojourn.errors.UnknownName: unknown law 'lognormall': did you mean 'lognormal'? Offered: exponential, lognormal.
+    >>> str(UnknownName("law", "?", ["exponential"]))
+    "unknown law '?'. Offered: exponential."
     """
 
     def __init__(self, kind: str, given: str, offered: Iterable[str]) -> None:
         names = list(offered)
         self._given = kind, given, names
         near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'? " if near else ""
-        super().__init__(f"unknown {kind} '{given}': {hint}Offered: {', '.join(names)}.")
+        hint = f": did you mean '{near[0]}'?" if near else "."
+        super().__init__(f"unknown {kind} '{given}'{hint} Offered: {', '.join(names)}.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors come back from other processes, pickled."""

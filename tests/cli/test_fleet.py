@@ -1,5 +1,6 @@
 """``sojourn fleet estimate`` as a user types it."""
 
+import json
 import pickle
 
 import numpy as np
@@ -22,6 +23,22 @@ def test_estimate_writes_a_fleet_that_plans(run, tmp_path):
     wrong = run("fleet", "estimate")
     assert wrong.code == 2
     assert "either a log" in wrong.error
+
+
+def test_a_class_column_is_named_as_the_page_names_it(run, tmp_path):
+    rows = [f"d{i % 4},{1 + i % 3},{'ab'[i % 2]}" for i in range(80)]
+    (tmp_path / "log.csv").write_text("device,duration,Modell\n" + "\n".join(rows) + "\n")
+    result = run("fleet", "estimate", "log.csv", "--columns", "type=Modell", "--json")
+    assert result.code == 0, result.error
+    assert {row["name"] for row in json.loads(result.out)["classes"]} == {"a", "b"}
+
+
+def test_many_classes_are_not_all_printed(run, tmp_path):
+    rows = [f"d{i % 60},{1 + i % 7}" for i in range(240)]
+    (tmp_path / "log.csv").write_text("device,duration\n" + "\n".join(rows) + "\n")
+    result = run("fleet", "estimate", "log.csv", "--by-device")
+    assert sum(line.startswith("d") for line in result.out.splitlines()) == 40
+    assert "... and 20 more classes: --out fleet.csv or --json for all" in result.out
 
 
 def test_what_a_log_tells_of_links_presence_and_drift(run, tmp_path):

@@ -38,6 +38,20 @@ def test_the_transient_is_explained(run):
     assert "--start stationary" in result.out
 
 
+def test_a_start_that_the_policy_cannot_have_is_not_advised(run, tmp_path):
+    (tmp_path / "fleet.csv").write_text("service_rate,count\n0.01,20\n1,20\n")
+    options = ("--policy", "never-queue", "--law", "deterministic", "--rounds", "3030")
+    result = run("simulate", "fleet.csv", *options)
+    assert "They differ" in result.out
+    assert "--start" not in result.out
+    assert "leave out more rounds with --warm-up" in " ".join(result.out.split())
+
+
+def test_a_fleet_has_as_many_tasks_as_clients_by_default(run):
+    result = run("simulate", "three-clusters", "--rounds", "300", "--replicates", "2", "--json")
+    assert json.loads(result.out)["concurrency"] == 30
+
+
 def test_another_law_is_explained(run):
     result = run(*CLUSTERS, "--rounds", "20000", "--law", "deterministic")
     assert "The theory is for exponential service times, and these are deterministic" in result.out
@@ -120,7 +134,6 @@ def test_a_timeline_is_drawn(run, tmp_path, suffix):
         ((*CLUSTERS, "--time", "-1"), "time must be positive"),
         ((*CLUSTERS, "--trace", "none.csv"), "none.csv: cannot be read"),
         ((*CLUSTERS, "--timeline", "line.gif"), "must end in .svg or .png"),
-        (("simulate", "three-clusters"), "needs --concurrency"),
     ],
 )
 def test_mistakes_are_one_sentence(run, arguments, words):

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import sojourn as sj
-from sojourn.cli.train import _columns, _show
+from sojourn.cli.train import _columns, _show, _warnings
 from sojourn.runs.folder import Run
 from sojourn.runs.history import History
 from sojourn.training.experiment.build import build_problem
@@ -118,6 +118,46 @@ def test_a_metric_of_one_strategy_is_shown_wherever_the_strategy_stands():
     summary = {"strategies": []}
     for order, texts in ((runs, ["3", "–"]), (runs[::-1], ["–", "3"])):
         assert _columns(Run("mine", order, {}, summary, {}, Path("mine")))["epsilon"] == texts
+
+
+def test_one_warning_names_all_strategies_whose_best_rate_is_at_an_edge():
+    edges = {"a": "largest", "b": None, "c": "largest", "d": "smallest"}
+    summary = {
+        "strategies": [
+            {"name": name, "learning_rate_at_edge": edge} for name, edge in edges.items()
+        ]
+    }
+    runs = tuple(history(name, 0) for name in edges)
+    larger, smaller = _warnings(Run("mine", runs, {}, summary, {}, Path("mine")))
+    assert "the largest that was tried for a (0.0316228); c (0.0316228). A larger one" in larger
+    assert "the smallest that was tried for d (0.0316228). A smaller one" in smaller
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_a_folder_that_cannot_be_is_refused_before_anything_is_computed(run, tmp_path, command):
+    (tmp_path / "e.toml").write_text(
+        'fleet = "three-clusters"\ntime = 10\nlearning-rate = 0.1\nstrategies = ["uniform"]\n'
+    )
+    done = run(command, "e.toml", "--out", "e.toml/inside")
+    assert done.code == 2
+    assert (
+        done.error == "error: e.toml/inside: cannot be written (e.toml is a file): give a folder\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["compare", "figure"])
+def test_a_folder_that_is_not_there_is_said(run, command):
+    assert "nowhere: there is no such folder" in run(command, "nowhere").error
+
+
+def test_a_folder_is_no_fleet(run):
+    assert run("analyze", ".").error == "error: . is a folder, not a fleet's file\n"
+
+
+def test_the_help_of_every_command_breaks_lines_only_at_the_edge(run):
+    shown = run("fleet", "estimate", "--help").out
+    words = "left out. Devices without a finished task are left out and named."
+    assert any(line.strip().endswith(words) for line in shown.splitlines()), shown
 
 
 NUMBERS = {"0.0316228", "95.0±0.6%", "122.0±1.2", "not reached"}

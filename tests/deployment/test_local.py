@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from sojourn.cli.deploy import _check_results
+from sojourn.deployment import local
 from sojourn.deployment.flower.apps import client_app
 from sojourn.deployment.flower.transport import FlowerTransport
 from sojourn.deployment.local import LocalFlower, _computing_as_a_process, follow
@@ -74,6 +75,32 @@ def test_a_run_that_cannot_go_on_is_given_up(
 ) -> None:
     with (
         started(tmp_path / "logs", superlink=superlink, node=node) as flower,
+        pytest.raises(SojournError, match=said),
+    ):
+        follow(flower, 1, tmp_path, lambda status: None)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [({"phase": "failed", "error": "the model has buffers"}, "has buffers"), (None, "Flower says")],
+)
+def test_the_reason_of_a_failure_is_told_that_came_while_flower_was_asked(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    written: dict[str, str] | None,
+    said: str,
+) -> None:
+    """Flower takes seconds to say that a run is over, in which its server may say why."""
+    monkeypatch.setattr(local, "SILENCE_SECONDS", 0.0)
+
+    def run_status(_: LocalFlower, run: int) -> str:
+        if written is not None:
+            (tmp_path / "status.json").write_text(json.dumps(written))
+        return "finished:failed"
+
+    monkeypatch.setattr(LocalFlower, "run_status", run_status)
+    with (
+        started(tmp_path / "logs", superlink=SLEEP, node=SLEEP) as flower,
         pytest.raises(SojournError, match=said),
     ):
         follow(flower, 1, tmp_path, lambda status: None)

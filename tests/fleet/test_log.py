@@ -130,6 +130,28 @@ def test_drift_is_told_and_not_otherwise():
     assert faster.drift == pytest.approx(np.expm1(-0.7), rel=0.25)
 
 
+def test_one_device_of_a_class_that_drifts_is_named():
+    from sojourn.fleet.from_logs import Durations
+    from sojourn.fleet.from_logs.estimate import slowing
+
+    random = np.random.default_rng(3)
+    time = np.arange(60.0)
+
+    def seen(change):
+        speed = {7: np.where(time < 30.0, 1.0, change)}
+        return {
+            f"d{i}": Durations(random.gamma(4.0, 1.0, 60) * speed.get(i, 1.0), np.zeros(0), time)
+            for i in range(40)
+        }
+
+    _, found = estimate_fleet(seen(4.0), classes=1)
+    assert found[0].drift is None
+    assert list(found[0].drifting) == ["d7"]
+    assert found[0].drifting["d7"] > 1.0
+    level = [any(slowing([own], tests=40) for own in seen(1.0).values()) for _ in range(100)]
+    assert sum(level) <= 10, "5 of 100 by chance, and four standard errors are the least"
+
+
 def test_tasks_under_way_in_a_deployment_count(tmp_path):
     records = [{"client": i % 2, "service_seconds": 2.0, "time": 2.0 * i + 2} for i in range(4)]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))

@@ -113,6 +113,19 @@ def test_runs_that_stopped_at_the_target_do_not_cut_the_times_of_slower_ones():
     assert fast.paired.difference == -60.0
 
 
+def test_two_seeds_that_missed_a_target_are_not_significantly_slower():
+    """As times that ended with the run they had p = 0.02."""
+    runs = {
+        "soon": [run("soon", 0, 0.9), run("soon", 1, 0.8)],
+        "late": [run("late", 0, 0.3), run("late", 1, 0.45)],
+    }
+    (late,) = compare(runs, [0.5]).rows[1].times
+    assert late.paired.difference > 0.0
+    assert math.isnan(late.paired.p)
+    table = list(csv.DictReader(io.StringIO(compare(runs, [0.5]).to_csv())))
+    assert [row["time_to_0.5_p"] for row in table] == ["", ""]
+
+
 def test_csv_and_latex():
     found = compare(groups(), [0.72, 0.9])
     first, second = csv.DictReader(io.StringIO(found.to_csv()))

@@ -81,6 +81,16 @@ def test_times_to_a_target_are_censored(commands, tmp_path, runs):
     assert "0/8" in rows[-1]
 
 
+def test_two_seeds_that_missed_a_target_are_not_shown_as_worse(commands, tmp_path):
+    """With the end of the run as their time ``late`` differed from ``soon`` with p = 0."""
+    problem = 'fleet = "three-clusters"\ntime = 20\n'
+    write_run(tmp_path / "small", problem, {"soon": [0.9, 0.8], "late": [0.3, 0.74]})
+    done = commands.run(tmp_path, "compare", "small", "--table", "t.md", "--target", "0.75")
+    assert done.code == 0, done.error
+    assert "| late | **> 20 (0/2)** |" in done.out
+    assert "by final values where a run missed the target" in done.out
+
+
 def test_folders_of_different_problems_are_not_paired(commands, tmp_path, runs):
     done = commands.run(tmp_path, "compare", *runs[:2])
     assert done.code == 2

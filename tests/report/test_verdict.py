@@ -80,7 +80,9 @@ def test_seeds_that_miss_the_target_are_counted_and_not_averaged_over() -> None:
     assert alone.title == "Reached 80.0% test accuracy with some"
     assert alone.because == "It ends at 80.0% test accuracy."
     easier = verdict_of([*PLAN, *some], [0.5, 0.8, 0.85])
-    assert easier.tested == "time to 80%", "the hardest target that one strategy always reached"
+    assert easier.tested.startswith("time to 80%, or final test accuracy"), (
+        "the hardest target that one strategy always reached"
+    )
     assert easier.because.endswith("some reached it in 2 of 4 runs.")
 
 
@@ -105,6 +107,54 @@ def test_a_run_that_diverged_early_is_not_the_first_at_the_target() -> None:
     assert verdict.tested == "time to 80%"
     assert verdict.pick == "square-root"
     assert verdict.worse == ("lost",)
+
+
+NEVER = runs("never", [0.02, 0.02], [0.5, 0.75])
+SOON = runs("soon", [0.050, 0.049], [0.85, 0.83])
+
+
+def test_a_target_that_was_not_reached_is_no_time_to_test() -> None:
+    """With the end of the run in place of an unknown time, two seeds had p = 0.005."""
+    verdict = verdict_of([*SOON, *NEVER], [0.8])
+    assert verdict.tested == "time to 80%, or final test accuracy where a run did not reach it"
+    assert verdict.title == "Use soon or never"
+    assert (verdict.pick, verdict.alike, verdict.worse) == ("soon", ("never",), ())
+    assert verdict.because == "soon reaches 80% in 16.5 time units; never does not reach it."
+
+
+def test_strategies_that_miss_a_target_and_end_alike_are_rarely_called_worse() -> None:
+    """Equal strategies, half of whose runs reach the target: about one pair in twenty may differ."""
+    random, called = np.random.default_rng(5), 0
+    for _ in range(400):
+        ends = random.normal(0.8, 0.02, (2, 2))
+        pair = [runs(name, [0.05, 0.051], own) for name, own in zip("ab", ends, strict=True)]
+        called += bool(verdict_of([*pair[0], *pair[1]], [0.8]).worse)
+    assert called <= 28, "two standard errors above a twentieth"
+
+
+def test_who_ends_better_is_not_worse_for_having_missed_a_target_once() -> None:
+    high = runs("high", [0.03] * 4, [0.95, 0.95, 0.96, 0.79])
+    low = runs("low", [0.05] * 4, [0.81, 0.81, 0.82, 0.81])
+    verdict = verdict_of([*low, *high], [0.8])
+    assert (verdict.pick, verdict.alike) == ("low", ("high",))
+
+
+def test_runs_that_stopped_at_the_target_have_no_end_to_compare() -> None:
+    columns = ("round", "time", "test_loss", "test_accuracy", "train_loss", "staleness")
+    stopped = []
+    for history in FAST:
+        rows = int(np.argmax(history.test_accuracy >= 0.8)) + 1
+        cut = {n: getattr(history, n)[:rows] for n in (*columns, "gradients", "updates")}
+        stopped.append(replace(history, **cut))
+    verdict = verdict_of([*stopped, *SLOW], [0.8])
+    assert (verdict.tested, verdict.alike) == ("time to 80%", ("slow",))
+
+
+def test_a_loss_is_not_rounded_to_the_digits_of_an_error_that_is_unknown() -> None:
+    ends = np.linspace(2.3, 1.0016, 101)
+    alone = replace(FAST[0], test_accuracy=np.full(101, np.nan), test_loss=ends)
+    assert final_text([alone], alone.measure) == "1.002"
+    assert verdict_of([alone]).title == "Reached a test loss of 1.002 with fast"
 
 
 def test_without_labels_the_loss_decides() -> None:

@@ -35,6 +35,22 @@ def test_the_simplest_conforms():
 
 
 @dataclass(frozen=True)
+class Informed(Own):
+    """What it is told of each client is a plain tuple."""
+
+    losses: tuple = (1.0, 2.0)
+
+
+def test_a_parameter_may_be_a_plain_tuple():
+    check_policy_conforms(Informed())
+
+
+def test_a_class_is_no_policy():
+    with pytest.raises(AssertionError, match=r"not its class: Own\(\)"):
+        check_policy_conforms(Own)
+
+
+@dataclass(frozen=True)
 class Erratic(Own):
     def chooser(self, random):
         class AnyLiving(Chooser):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sojourn.errors import InvalidInput
 from sojourn.rules import (
     ACE,
     RULES,
@@ -74,6 +75,11 @@ class Sharing(AsyncSGD):
         return ServerState(weights, 0, {"table": self.TABLE})
 
 
+class Unknown(AsyncSGD):
+    def begin(self, weights, clients):
+        return ServerState(weights, arrays={"losses": np.full(clients, np.nan)})
+
+
 class Widening(Own):
     def spoilt(self, state, used, arrival):
         return state._replace(weights=state.weights.astype(np.float64)), used
@@ -115,6 +121,7 @@ class Remembering(Own):
         (InPlace(), "must not change weights in place"),
         (OldFashioned(), "must return a ServerState and whether"),
         (Sharing(), "'table' of its own"),
+        (Unknown(), "arrays must be finite.* 'losses' is not"),
         (Widening(), "must stay float32"),
         (Erratic(), "must make the same state"),
         (Wordy(), "'last' is 'a word'"),
@@ -126,3 +133,8 @@ class Remembering(Own):
 def test_what_does_not_conform_is_found(rule, words):
     with pytest.raises(AssertionError, match=words):
         check_rule_conforms(rule)
+
+
+def test_a_class_is_no_rule():
+    with pytest.raises(InvalidInput, match=r"not its class: write AsyncSGD\(\)"):
+        check_rule_conforms(AsyncSGD)

@@ -246,7 +246,7 @@ def _taken(
     several = typing.get_origin(annotation) is tuple
     offered = (annotation,) if several else typing.get_args(annotation) or (annotation,)
     read_as = {tuple: list, typing.Literal: str}
-    wanted = [read_as.get(typing.get_origin(kind), kind) for kind in offered]
+    wanted = [read_as.get(typing.get_origin(kind) or kind, kind) for kind in offered]
     plain = (bool, int, float, str, list, dict)
     kinds = tuple(kind for kind in plain if kind in wanted) or plain
     value = given.take(key, kinds, default=None)

@@ -36,11 +36,15 @@ def finite(values: object) -> object:
     return values
 
 
-def number(value: float, digits: int = DIGITS) -> str:
+def number(value: float, digits: int = DIGITS, *, zeros: bool = False) -> str:
     """A number with so many significant digits, thousands apart, powers of ten where it is far from 1.
+
+    With ``zeros`` a value that was rounded keeps its last zeros, so that it does not look exact.
 
     >>> [number(x) for x in (0.123456, 47_968.4, 5.39e5, 2.5e9, 1.23e-5, 30.0, math.nan)]
     ['0.123', '48,000', '539,000', '2.5e9', '1.23e-5', '30', '–']
+    >>> number(1.0004, 4), number(1.0004, 4, zeros=True), number(1.0, 4, zeros=True)
+    ('1', '1.000', '1')
     """
     if math.isnan(value):
         return UNKNOWN
@@ -52,6 +56,8 @@ def number(value: float, digits: int = DIGITS) -> str:
         return f"{float(mantissa):g}e{int(power)}"
     places = digits - 1 - math.floor(math.log10(abs(rounded))) if rounded else 0
     text = f"{rounded:,.{max(0, places)}f}"
+    if zeros and not math.isclose(rounded, value, rel_tol=1e-9):
+        return text
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

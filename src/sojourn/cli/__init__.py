@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NoReturn
@@ -132,15 +133,21 @@ def _arrange() -> None:
         assert callback is not None
         command.callback = sparing_inputs(callback)
         command.rich_help_panel = panel[callback.__name__]
-        paragraphs = (inspect.getdoc(callback) or "").split("\n\n")
-        command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
+        command.help = _help_of(callback)
     for group in app.registered_groups:
         assert group.name is not None
         assert group.typer_instance is not None
         group.rich_help_panel = panel[group.name]
         for command in group.typer_instance.registered_commands:
             assert command.callback is not None
+            command.help = _help_of(command.callback)
             command.callback = sparing_inputs(command.callback)
+
+
+def _help_of(callback: Callable[..., object]) -> str:
+    """The paragraphs of a docstring, each as one line that the terminal breaks."""
+    paragraphs = (inspect.getdoc(callback) or "").split("\n\n")
+    return "\n\n".join(" ".join(text.split()) for text in paragraphs)
 
 
 _arrange()
@@ -209,7 +216,8 @@ def _blame_users_code(error: Exception) -> None:
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     if not frames:
         if notes:  # of a library that was called with the user's model or samples
-            _refuse(SojournError(f"{type(error).__name__}: {error}{notes}"))
+            what = str(error).rstrip(".")
+            _refuse(SojournError(f"{type(error).__name__}: {what}{notes}"))
         return
     last = frames[-1]
     typer.echo(printable("".join(traceback.format_list(frames))), err=True, nl=False)

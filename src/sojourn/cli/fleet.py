@@ -14,7 +14,15 @@ from rich.markup import escape
 from sojourn._support.progress import shown
 from sojourn.cli import WORDS, app
 from sojourn.cli.options import JsonOption
-from sojourn.cli.output import plain_table, print_table, printed, say_first, say_next, screen
+from sojourn.cli.output import (
+    MOST_ROWS,
+    plain_table,
+    print_table,
+    printed,
+    say_first,
+    say_next,
+    screen,
+)
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.fleet import Fleet
 
@@ -263,6 +271,7 @@ def _names(columns: str | None, class_column: str | None) -> dict[str, str]:
             raise InvalidInput(
                 f"--columns is written like device=cid,start=t0; there is '{pair.strip()}' in it"
             )
+        ours = "class" if ours == "type" else ours
         if ours not in SYNONYMS:
             raise UnknownName("column", ours, SYNONYMS)
         names[ours] = theirs
@@ -285,7 +294,17 @@ def _row(name: str, fitted: "ClassEstimate") -> dict[str, object]:
         **{key: fit.mean for key, fit in links.items() if fit is not None},
         **{f"{key}_law": str(fit.law) for key, fit in links.items() if fit is not None},
         **{key: value for key, value in optional.items() if value is not None},
+        **({"drifting": dict(fitted.drifting)} if fitted.drifting else {}),
     }
+
+
+MOST_NAMED = 5
+"""Devices that a message names."""
+
+
+def _change(by: float) -> str:
+    """How durations drifted, in words."""
+    return f"{abs(by):.0%} {'longer' if by > 0.0 else 'shorter'}"
 
 
 def _show(fleet: Fleet, classes: "Sequence[ClassEstimate]", console: Console) -> None:
@@ -293,7 +312,7 @@ def _show(fleet: Fleet, classes: "Sequence[ClassEstimate]", console: Console) ->
     intermittent = "mean_up" in fleet.columns
     headings = ["devices", "tasks", "rate", "95 % interval", "law", *links]
     table = plain_table(["class"], [*headings, *(["there", "away"] if intermittent else [])])
-    for k, fitted in enumerate(classes):
+    for k, fitted in enumerate(classes[:MOST_ROWS]):
         fits = [getattr(fitted, name) for name in links]
         absences = ["always", "-"] if intermittent else []
         if intermittent and fitted.mean_down:
@@ -309,15 +328,30 @@ def _show(fleet: Fleet, classes: "Sequence[ClassEstimate]", console: Console) ->
             *absences,
         )
     print_table(console, table)
+    if len(classes) > MOST_ROWS:
+        console.print(
+            f"... and {len(classes) - MOST_ROWS} more classes: --out fleet.csv or --json for all"
+        )
     running = sum(fitted.running for fitted in classes)
     if running:
         console.print(f"{running} tasks were still running and count for as long as they had run")
     for k, fitted in enumerate(classes):
         if fitted.drift is not None:
-            change = f"{abs(fitted.drift):.0%} {'longer' if fitted.drift > 0 else 'shorter'}"
             console.print(
-                f"{escape(fleet.label(k))}: tasks took {change} at the end of the log than at its "
+                f"{escape(fleet.label(k))}: tasks took {_change(fitted.drift)} at the end of the log than at its "
                 "beginning, significantly: one rate does not describe it (sojourn simulate --drift)",
+                soft_wrap=True,
+            )
+        if fitted.drifting:
+            shown = [
+                f"{name} ({_change(by)})" for name, by in [*fitted.drifting.items()][:MOST_NAMED]
+            ]
+            more = len(fitted.drifting) - len(shown)
+            also = f" and {more} more" if more else ""
+            console.print(
+                f"{escape(fleet.label(k))}: from the beginning of the log to its end the tasks of "
+                f"{escape(', '.join(shown))}{also} changed significantly: one rate does not describe "
+                "such a device; --by-device separates them",
                 soft_wrap=True,
             )
         if fitted.spread is not None:

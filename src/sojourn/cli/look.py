@@ -238,6 +238,7 @@ def _write_table(
     typer.echo(
         f"{what}; bold: the best of each setting, and those not significantly worse (paired t-test, "
         "Holm, 5 %)"
+        + ("" if found.target is None else "; by final values where a run missed the target")
     )
     typer.echo(f"written to {path}")
 

@@ -1,5 +1,6 @@
 """Options and arguments that several commands take, and what is checked of them first."""
 
+import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sojourn._support.configuration import Table as Configuration
-from sojourn._support.files import is_file
+from sojourn._support.files import exists, is_file
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import BUILT_IN_FLEETS
 from sojourn.fleet.named import read_fleet
@@ -59,8 +60,20 @@ def read_run(folder: Path) -> "Run":
     from sojourn.runs.folder import RunFolder
 
     if not RunFolder(folder).has_histories:
-        raise InvalidFile(f"{folder}: no history.jsonl in it. Give a folder written by 'train'.")
+        why = "no history.jsonl in it" if exists(folder) else "there is no such folder"
+        raise InvalidFile(f"{folder}: {why}. Give a folder written by 'train' or 'tune'.")
     return RunFolder(folder).read()
+
+
+def check_out_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written into, before anything is computed."""
+    place = folder.absolute()
+    while not exists(place) and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise InvalidInput(f"{folder}: cannot be written ({place.name} is a file): give a folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise InvalidInput(f"{folder}: cannot be written (no permission to write in {place})")
 
 
 def check_experiment_file(path: Path) -> None:

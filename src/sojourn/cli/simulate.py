@@ -87,7 +87,10 @@ def simulate(
         ),
     ],
     concurrency: Annotated[
-        int | None, typer.Option(help="Tasks in flight, m; a strategy or plan has its own.")
+        int | None,
+        typer.Option(
+            help="Tasks in flight, m.", show_default="the file's; as many as clients for a fleet"
+        ),
     ] = None,
     routing: Annotated[
         str | None,
@@ -221,9 +224,9 @@ def simulate(
 
     if model_bytes is not None:
         check_number("--model-bytes", model_bytes, above=0.0)
-    if concurrency is None and not source.endswith(".toml"):
-        raise InvalidInput("a fleet needs --concurrency, the number of tasks in flight")
     fleet, options = _options(source, law, law_parameter or [], trace)
+    if concurrency is None and not source.endswith(".toml"):
+        concurrency = fleet.size
     strategy = Strategy.read(
         source,
         replace(
@@ -496,8 +499,9 @@ def _explanation(compared: Comparison, scenario: "Scenario", has_hours: bool, wa
     if scenario.start_name == "spread":
         return (
             f"They differ ({summary}) because the theory is for the steady state, and the runs start "
-            f"with tasks dealt round-robin{f', {warm_up} rounds left out' if warm_up else ''}: use "
-            "--start stationary, or leave out more rounds with --warm-up."
+            f"with tasks dealt round-robin{f', {warm_up} rounds left out' if warm_up else ''}: "
+            f"{'use --start stationary, or ' if scenario.policy.routes else ''}leave out more rounds "
+            "with --warm-up."
         )
     return (
         f"They differ: {summary}. Beyond a few thousand comparisons, or when a client completes few "

@@ -22,6 +22,7 @@ from sojourn.cli.options import (
     SchedulerOption,
     TrackOption,
     check_experiment_file,
+    check_out_folder,
 )
 from sojourn.cli.output import (
     CHOSEN,
@@ -96,6 +97,8 @@ def train(
     """
     say_first(f"reading {experiment}")
     check_experiment_file(experiment)
+    folder = out or Path("runs") / experiment.stem
+    check_out_folder(folder)
     from sojourn.report.verdict import run_verdict
     from sojourn.runs.folder import RunFolder
     from sojourn.training.experiment.engines import LocalEngine, make_engine, tracked
@@ -111,7 +114,6 @@ def train(
     chosen = make_engine(engine, jobs=jobs, scheduler=scheduler)
     if isinstance(chosen, LocalEngine):
         _say_notes(definition, jobs)
-    folder = out or Path("runs") / experiment.stem
     try:
         with tracked(chosen, track) as engine_used, shown() as progress:
             progress.start("preparing the runs")
@@ -229,24 +231,26 @@ def _warnings(run: "Run") -> Iterator[str]:
     """What a reader should be warned of, strategy by strategy."""
     from sojourn.report.outcomes import by_strategy, finished
 
-    entries = {str(entry["name"]): entry for entry in run.summary["strategies"]}
-    for name, runs in by_strategy(run.histories).items():
+    groups = by_strategy(run.histories)
+    for name, runs in groups.items():
         if finished(runs) and not any(history.updates[-1] for history in finished(runs)):
             yield f"{name}: the server made no update; run longer, or let it wait for less."
-        edge = entries[name].get("learning_rate_at_edge")
-        if edge:
-            wider = "smaller" if edge == "smallest" else "larger"
-            yield (
-                f"warning: {name}: the best learning rate, {runs[0].learning_rate:g}, is the {edge} "
-                f"that was tried; a {wider} one may be better. Add some to 'learning-rate' and go on "
-                "with --resume."
-            )
         for history in runs:
             if history.diverged_at is not None:
                 yield (
                     f"{name}: diverged in round {history.diverged_at} with seed {history.seed}; it "
                     "is left out of the means. Try a smaller learning rate."
                 )
+    edges = {str(e["name"]): e.get("learning_rate_at_edge") for e in run.summary["strategies"]}
+    for edge, wider in (("largest", "larger"), ("smallest", "smaller")):
+        at = [
+            f"{name} ({groups[name][0].learning_rate:g})" for name in groups if edges[name] == edge
+        ]
+        if at:
+            yield (
+                f"warning: the best learning rate is the {edge} that was tried for {'; '.join(at)}. "
+                f"A {wider} one may be better: add some to 'learning-rate' and go on with --resume."
+            )
 
 
 @app.command()

@@ -21,6 +21,7 @@ from sojourn.cli.options import (
     SchedulerOption,
     TrackOption,
     check_experiment_file,
+    check_out_folder,
 )
 from sojourn.cli.output import (
     CHOSEN,
@@ -122,6 +123,8 @@ def tune(
     seconds = parse_duration(budget)
     check_loading(monotonic() - begun, seconds)
     check_experiment_file(experiment)
+    folder = out or Path("runs") / f"{experiment.stem}-tuned"
+    check_out_folder(folder)
     from sojourn.runs.folder import RunFolder
     from sojourn.training.experiment.engines import make_engine, tracked
     from sojourn.tuning.budget import check_time_left
@@ -141,7 +144,6 @@ def tune(
             virtual=virtual,
             data_dir=None if data_dir is None else str(data_dir.resolve()),
         )
-    folder = out or Path("runs") / f"{experiment.stem}-tuned"
     try:
         with tracked(chosen, track) as engine_used, shown() as bar:
             progress = Stages(bar, ROBUST if robust else STAGES)

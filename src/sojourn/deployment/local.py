@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.deployment.app import load_problem
 from sojourn.deployment.processes import Processes, free_port, handling, listens
 from sojourn.deployment.settings import PARTITION, PAUSE
-from sojourn.deployment.status import RunStatus, read_status
+from sojourn.deployment.status import ENDED, RunStatus, read_status
 from sojourn.errors import InvalidInput, SojournError
 
 if TYPE_CHECKING:
@@ -245,6 +245,9 @@ def follow(flower: LocalFlower, run: int, folder: Path, show: Callable[[RunStatu
             heard_at = time.monotonic()
             said = flower.run_status(run)
             if said.startswith("finished"):
+                status = read_status(folder)  # Flower takes seconds to answer
+                if status is not None and status["phase"] in ENDED:
+                    continue
                 raise SojournError(
                     f"the server ended without finishing the run (Flower says {said}); see the "
                     f"logs in {flower.processes.logs}. Go on with --resume."

@@ -114,6 +114,8 @@ def read_fleet(text: str, folder: Path | None = None) -> Fleet:
         return fleet
     if text in BUILT_IN_FLEETS:
         return built_in_fleet(text)
+    if path.is_dir():
+        raise InvalidFile(f"{path} is a folder, not a fleet's file")
     raise InvalidFile(
         f"{path}: no such file, and {UnknownName('built-in fleet', text, BUILT_IN_FLEETS)}"
     )

@@ -14,7 +14,7 @@ from scipy.special import stdtr
 
 from sojourn._support.estimate import Estimate
 from sojourn.errors import InvalidInput, UnknownName
-from sojourn.report.outcomes import by_strategy, finished, times_to
+from sojourn.report.outcomes import by_strategy, finished, stopped_at, times_to
 from sojourn.runs.comparison import LEVEL, t_limit
 from sojourn.runs.folder import Run
 from sojourn.runs.history import History
@@ -53,6 +53,8 @@ class TimeTo:
     ``median`` counts those as longer than all others, and is infinite if half were not in time.
     ``restricted`` is the mean of the times cut at ``horizon``, the end of the shortest run that neither
     diverged nor stopped at the target: a mean that waits for nobody (the restricted mean survival time).
+    ``paired`` has a p-value only where all runs of both strategies reached the target: times cut at the
+    horizon hardly vary, and a t-test on them finds differences by chance.
     """
 
     target: float
@@ -210,6 +212,11 @@ def _time_to(
         return min(*times_to([history], target), horizon)
 
     times = times_to(group, target)
+    paired = None
+    if other is not None:
+        paired = _paired(_by_seed(group, cut), _by_seed(other, cut), comparisons)
+        if not all(map(math.isfinite, [*times, *times_to(other, target)])):
+            paired = replace(paired, low=math.nan, high=math.nan, p=math.nan)
     return TimeTo(
         target,
         sum(math.isfinite(time) for time in times),
@@ -217,7 +224,7 @@ def _time_to(
         float(np.median(times)),
         Estimate.from_samples([cut(history) for history in group]),
         horizon,
-        None if other is None else _paired(_by_seed(group, cut), _by_seed(other, cut), comparisons),
+        paired,
     )
 
 
@@ -301,7 +308,8 @@ class Entry:
     """One strategy in one setting: its final score or its time to a target.
 
     ``best`` marks the best mean of the setting; ``bold`` those not significantly worse than it, by a
-    paired t-test over seeds after Holm's correction.
+    paired t-test over seeds after Holm's correction. A strategy that did not reach the target in every
+    run is tested by its final values, or not at all where runs stopped at the target.
     """
 
     score: Estimate
@@ -411,6 +419,20 @@ def settings_table(runs: Sequence[Run], target: float | None = None) -> Settings
     return SettingsTable(measures.pop(), target, tuple(names), entries)
 
 
+def _p_worse(row: Row, measure: Measure, ends: bool) -> float:
+    """The p-value by which a strategy is worse than the best of a setting; ``nan`` without a test.
+
+    By times if the row has some and all runs came to the target, else by final values if they are ``ends``.
+    """
+    by_time = row.times[0].paired if row.times else None
+    if by_time is not None and not math.isnan(by_time.p):
+        return by_time.p
+    if row.paired is None or not ends:
+        return math.nan
+    ends_better = (row.paired.difference > 0.0) == measure.higher_is_better
+    return 1.0 if row.times and ends_better else row.paired.p
+
+
 def _column(
     groups: Mapping[str, Sequence[History]], target: float | None
 ) -> tuple[Measure, dict[str, Entry]]:
@@ -424,8 +446,8 @@ def _column(
 
     best = min(first.rows, key=rank).name
     rows = compare(dict(groups), targets, best).rows
-    tests = [row.paired if target is None else row.times[0].paired for row in rows]
-    adjusted = holm([math.nan if test is None else test.p for test in tests])
+    ends = not any(stopped_at([h for g in groups.values() for h in g], t) for t in targets)
+    adjusted = holm([_p_worse(row, first.measure, ends) for row in rows])
     return first.measure, {
         row.name: Entry(
             row.final,

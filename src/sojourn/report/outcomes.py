@@ -58,6 +58,8 @@ def mean_text(values: Sequence[float], measure: Measure) -> str:
 def _text(estimate: Estimate, measure: Measure) -> str:
     if not math.isfinite(estimate.mean):
         return UNKNOWN
+    if math.isnan(estimate.standard_error):
+        return measure.text(float(estimate.mean))
     return f"{estimate:.1%}" if measure.percent else f"{estimate:.3g}"
 
 
@@ -70,6 +72,13 @@ def times_to(runs: Sequence[History], target: float) -> list[float]:
 def reached(runs: Sequence[History], target: float) -> int:
     """How many of the runs came to ``target``."""
     return sum(math.isfinite(time) for time in times_to(runs, target))
+
+
+def stopped_at(runs: Sequence[History], target: float) -> bool:
+    """Whether a run stopped at ``target`` before others ended, so that runs have no common end."""
+    whole = finished(runs)
+    latest = max((float(run.time[-1]) for run in whole), default=0.0)
+    return any(run.time_to(target) == run.time[-1] < latest for run in whole)
 
 
 def mean_time(runs: Sequence[History], target: float) -> Estimate:

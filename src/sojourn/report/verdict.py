@@ -6,14 +6,23 @@ It is made here, once, and shown word for word by the terminal, pages, the live 
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 
 from sojourn._support.numbers import number
 from sojourn.errors import InvalidFile
-from sojourn.report.outcomes import Runs, by_strategy, final, finished, mean_time, reached, times_to
+from sojourn.report.outcomes import (
+    Runs,
+    by_strategy,
+    final,
+    finished,
+    mean_time,
+    reached,
+    stopped_at,
+    times_to,
+)
 from sojourn.runs.comparison import SequentialTest, significant_difference
 from sojourn.runs.folder import Run
 from sojourn.runs.history import History
@@ -168,17 +177,15 @@ def verdict_of(
     """
     runs = by_strategy(histories)
     measure = histories[0].measure
-    tested, scores, missed = (
-        _scores(runs, targets, measure) if tuning is None else _tuned_scores(tuning)
-    )
-    order = sorted(scores, key=lambda name: _rank(scores[name], missed.get(name, 0)))
+    test = _test(runs, targets, measure) if tuning is None else _tuned_test(tuning)
+    order = sorted(test.scores, key=test.rank)
     pick = order[0] if tuning is None else str(tuning["pick"])
     others = [name for name in order if name != pick]
     # The pick of a tuning was chosen on other runs; here it is the best of these, which a test at
     # the full level would find significantly better too often.
     analyses = None if tuning is None else tuning.get("analyses")
     tests = SequentialTest(tuple(analyses)) if analyses else max(1, len(others))
-    sides = {name: _side(scores[pick], scores[name], tests) for name in others}
+    sides = {name: test.side(pick, name, tests) for name in others}
     caveats = "" if tuning is None else tuning.get("caveats", "")
     story = _Story(
         runs=runs,
@@ -188,14 +195,14 @@ def verdict_of(
         worse=tuple(name for name in others if sides[name] > 0),
         better=tuple(name for name in others if sides[name] < 0),
         targets=tuple(sorted(targets, reverse=measure.higher_is_better)),
-        asked=tested.startswith("time to") if tuning else asked,
+        asked=test.by.startswith("time to") if tuning else asked,
         tuned=tuning is not None,
         folder=folder,
     )
     return Verdict(
         title=story.title(),
         because=" ".join(filter(None, [story.because(), caveats])),
-        tested=tested,
+        tested=test.by,
         seeds=story.seeds,
         pick=pick,
         alike=story.alike,
@@ -217,10 +224,39 @@ def checked_tuning(run: Run) -> Tuning:
     return cast("Tuning", run.tuning)
 
 
-def _scores(
-    runs: Runs, targets: Sequence[float], measure: Measure
-) -> tuple[str, Scores, dict[str, int]]:
-    """What is tested, the scores, and how many runs of each strategy have a score and yet no result."""
+@dataclass(frozen=True)
+class _Test:
+    """What strategies are compared ``by``, and their scores.
+
+    Of a strategy that ``missed`` a target in some runs the time is unknown, and the end of a run, which
+    hardly varies, would make any difference significant. It is compared by its ``ends`` instead; they
+    are empty where runs stopped at the target, which leaves no end to compare.
+    """
+
+    by: str
+    scores: Scores
+    missed: Mapping[str, int] = field(default_factory=dict)
+    ends: Scores = field(default_factory=dict)
+
+    def rank(self, name: str) -> tuple[int, float]:
+        """Fewest runs without a result first, then the smallest mean."""
+        scores = self.scores[name]
+        finite = [score for score in scores.values() if math.isfinite(score)]
+        mean = sum(finite) / len(finite) if finite else math.inf
+        return len(scores) - len(finite) + self.missed.get(name, 0), mean
+
+    def side(self, pick: str, name: str, tests: int | SequentialTest) -> int:
+        """1 if ``name`` is significantly worse than ``pick``, -1 if better, 0 if inconclusive."""
+        if not self.missed.get(name):
+            return _side(self.scores[pick], self.scores[name], tests)
+        if not self.ends:
+            return 0
+        return max(0, _side(self.ends[pick], self.ends[name], tests))
+
+
+def _test(runs: Runs, targets: Sequence[float], measure: Measure) -> _Test:
+    """By the time to the hardest target that a strategy reached with every seed, else by the end."""
+    ends = _ends(runs, measure)
     hardest_first = sorted(targets, reverse=measure.higher_is_better)
     for target in hardest_first:
         if any(math.isfinite(mean_time(histories, target).mean) for histories in runs.values()):
@@ -229,13 +265,24 @@ def _scores(
                 name: sum(map(math.isfinite, times[name].values())) - reached(histories, target)
                 for name, histories in runs.items()
             }
-            return measure.time_to(target), times, missed
+            by = measure.time_to(target)
+            if not any(missed.values()):
+                return _Test(by, times)
+            if stopped_at([run for group in runs.values() for run in group], target):
+                return _Test(by, times, missed)
+            by += f", or final {measure.label} where a run did not reach it"
+            return _Test(by, times, missed, ends)
+    return _Test(f"final {measure.label}", ends)
+
+
+def _ends(runs: Runs, measure: Measure) -> dict[str, dict[int, float]]:
+    """The final value of every run, smaller being better; infinite for one that diverged."""
     sign = -1.0 if measure.higher_is_better else 1.0
     ends = {}
     for name, histories in runs.items():
         good = {run.seed: sign * float(run.values(measure)[-1]) for run in finished(histories)}
         ends[name] = {run.seed: good.get(run.seed, math.inf) for run in histories}
-    return f"final {measure.label}", ends, {}
+    return ends
 
 
 def _times(runs: Sequence[History], target: float) -> dict[int, float]:
@@ -251,7 +298,7 @@ def _times(runs: Sequence[History], target: float) -> dict[int, float]:
     }
 
 
-def _tuned_scores(tuning: Confirmation) -> tuple[str, Scores, dict[str, int]]:
+def _tuned_test(tuning: Confirmation) -> _Test:
     sign = -1.0 if tuning.get("higher_is_better", False) else 1.0
     scores = {
         str(entry["name"]): {
@@ -260,14 +307,7 @@ def _tuned_scores(tuning: Confirmation) -> tuple[str, Scores, dict[str, int]]:
         }
         for entry in tuning["confirmed"]
     }
-    return str(tuning["criterion"]), scores, {}
-
-
-def _rank(scores: Mapping[int, float], missed: int) -> tuple[int, float]:
-    """Fewest runs without a result first, then the smallest mean."""
-    finite = [score for score in scores.values() if math.isfinite(score)]
-    mean = sum(finite) / len(finite) if finite else math.inf
-    return len(scores) - len(finite) + missed, mean
+    return _Test(str(tuning["criterion"]), scores)
 
 
 def _side(
@@ -424,7 +464,7 @@ class _Story:
         mean = float(final(self.runs.get(name, ()), self.measure).mean)
         if math.isnan(mean):
             return "no value: it diverged"
-        value = f"{mean:.1%}" if self.measure.percent else number(mean)
+        value = self.measure.text(mean)
         if short:
             return value
         return (

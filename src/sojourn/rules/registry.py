@@ -72,7 +72,9 @@ _SHARED = ("debias", "cap", "server", "schedule", *_LOCAL, *_PRIVACY)
 def check_rule(rule: Rule) -> None:
     """Raise unless ``rule`` is one."""
     callables = (getattr(rule, name, None) for name in ("begin", "apply"))
-    if isinstance(rule, str | type) or not all(map(callable, callables)):
+    if isinstance(rule, type):
+        raise InvalidInput(f"rule must be a rule, not its class: write {rule.__name__}()")
+    if isinstance(rule, str) or not all(map(callable, callables)):
         raise InvalidInput(
             "rule must be a rule, such as AsyncSGD(), with begin and apply; it is "
             f"{rule!r}. rule_from_table('async-sgd') makes one of its name."

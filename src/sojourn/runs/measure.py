@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sojourn._support.numbers import number
 from sojourn.errors import InvalidInput
 from sojourn.types import FloatArray
 
@@ -32,8 +33,12 @@ class Measure:
         return f"test {self.name}" if self.name in (ACCURACY.name, LOSS.name) else self.name
 
     def text(self, value: float) -> str:
-        """A value as people read it."""
-        return f"{value:.1%}" if self.percent else f"{value:.4g}"
+        """A value as people read it, with four digits if it is no share.
+
+        >>> LOSS.text(1.0016), LOSS.text(1.00004)
+        ('1.002', '1.000')
+        """
+        return f"{value:.1%}" if self.percent else number(value, 4, zeros=True)
 
     def target(self, value: float) -> str:
         """A target as people read it.

@@ -39,6 +39,8 @@ def check_policy_conforms(policy: Policy) -> None:
     >>> from sojourn.dispatch import Shuffled
     >>> check_policy_conforms(Shuffled())
     """
+    if isinstance(policy, type):
+        raise AssertionError(f"give a policy, not its class: {policy.__name__}()")
     require(isinstance(policy, Policy), "a policy must be an instance of sojourn.dispatch.Policy")
     require(isinstance(policy.name, str) and bool(policy.name), "name must be text")
     for flag in ("routes", "one_task_each", "deployable"):

@@ -247,6 +247,11 @@ def _check_writable(state: ServerState) -> None:
     for name, array in state.arrays.items():
         plain = isinstance(array, np.ndarray) and array.dtype.kind in "biuf"
         require(plain, f"arrays must be NumPy arrays of numbers; '{name}' is not")
+        require(
+            bool(np.isfinite(array).all()),
+            f"arrays must be finite, since a checkpoint with other numbers is taken for damaged; "
+            f"'{name}' is not",
+        )
     for name, number in state.numbers.items():
         plain = type(number) in (int, float) and json.loads(json.dumps(number)) == number
         require(plain, f"numbers must be plain finite numbers; '{name}' is {number!r}")

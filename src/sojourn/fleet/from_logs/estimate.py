@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 from scipy.optimize import brentq, minimize, minimize_scalar
-from scipy.special import chdtri, gammaincc, gammaln, log_ndtr
+from scipy.special import chdtri, gammaincc, gammaln, log_ndtr, stdtrit
 
 from sojourn._support.estimate import Estimate
 from sojourn._support.progress import Progress, Silent
@@ -176,6 +176,8 @@ USUAL_TASKS = 100.0
 FEWEST_FOR_DRIFT = 30
 NO_CHANCE = 4.0
 """Finished tasks, and standard errors of the slope, from which on a drift is told."""
+ONE_BY_CHANCE = 0.05
+"""Probability that one of the devices of a class is said to drift and does not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +193,8 @@ class ClassEstimate:
     fit: Fit
     drift: float | None = None
     """Relative change of durations from the beginning of the log to its end, where significant."""
+    drifting: Mapping[str, float] = field(default_factory=dict)
+    """The same of single devices, where the class as a whole does not drift; largest change first."""
     downlink: Fit | None = None
     uplink: Fit | None = None
     mean_up: float | None = None
@@ -411,6 +415,7 @@ def _joined(groups: list[_Group]) -> _Group:
 
 def _estimated(group: _Group, presence: Mapping[str, Presence]) -> ClassEstimate:
     fit, seen = fit_law(group.seen), group.seen
+    drift = slowing(group.members)
     coming = mean_times(presence[device] for device in group.devices if device in presence)
     up, down = (None, None) if coming is None else coming
     return ClassEstimate(
@@ -421,7 +426,8 @@ def _estimated(group: _Group, presence: Mapping[str, Presence]) -> ClassEstimate
         rate_low=1.0 / fit.high,
         rate_high=1.0 / fit.low,
         fit=fit,
-        drift=slowing(group.members),
+        drift=drift,
+        drifting=_drifting(group) if drift is None else {},
         downlink=_link(seen.downlink),
         uplink=_link(seen.uplink),
         mean_up=up,
@@ -446,11 +452,22 @@ def _link(times: FloatArray) -> Fit | None:
     )
 
 
-def slowing(members: Sequence[Durations]) -> float | None:
+def _drifting(group: _Group) -> dict[str, float]:
+    """The devices of a class whose own durations drift, and by what, the largest change first."""
+    changes = {
+        device: change
+        for device, own in zip(group.devices, group.members, strict=True)
+        if (change := slowing([own], tests=len(group.devices))) is not None
+    }
+    return dict(sorted(changes.items(), key=lambda item: -abs(math.log1p(item[1]))))
+
+
+def slowing(members: Sequence[Durations], tests: int = 1) -> float | None:
     """By what tasks took longer at the end than at the beginning, relatively; ``None``: by chance.
 
     The logarithms of durations against the times at which tasks were begun, in a straight line whose
-    height is each device's own; told where the slope is more than four standard errors from level.
+    height is each device's own; told where the slope is more than four standard errors from level, and
+    so far that one of as many ``tests`` of level lines is with a probability of 5 % at most.
 
     >>> time = np.arange(1000.0)
     >>> work = np.random.default_rng(1).gamma(9.0, 1.0, 1000)
@@ -469,8 +486,10 @@ def slowing(members: Sequence[Durations]) -> float | None:
     if spread == 0.0:
         return None
     slope = float(x @ y) / spread
-    error = math.sqrt(float(((y - slope * x) ** 2).sum()) / (x.size - len(told) - 1) / spread)
-    if not abs(slope) > NO_CHANCE * error:
+    free = x.size - len(told) - 1
+    error = math.sqrt(float(((y - slope * x) ** 2).sum()) / free / spread)
+    by_chance = -float(stdtrit(free, ONE_BY_CHANCE / tests / 2.0)) if tests > 1 else 0.0
+    if not abs(slope) > max(NO_CHANCE, by_chance) * error:
         return None
     span = max(one.begun.max() for one in told) - min(one.begun.min() for one in told)
     return math.expm1(slope * span)
