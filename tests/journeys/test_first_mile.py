@@ -72,11 +72,12 @@ def _the_end_is_one_number(run, printed, page):
     """The last rows of the history, the table, the summary, the page and the comparison agree."""
     histories = History.read(run / "history.jsonl")
     summary = json.loads((run / "summary.json").read_text())
+    table = printed.partition("\nrate: ")[0].splitlines()  # The verdict begins with names, too.
     for entry in summary["strategies"]:
         rows = [one for one in histories if one.strategy == entry["name"]]
         end = float(np.mean([one.test_accuracy[-1] for one in rows]))
         assert entry["final"]["mean"] == pytest.approx(end)
-        (line,) = [line for line in printed.splitlines() if line.startswith(entry["name"] + " ")]
+        (line,) = [line for line in table if line.startswith(entry["name"] + " ")]
         assert f" {end:.1%}".replace("%", "±") in line
         assert f"{end:.1%}".replace("%", " ±") in page
 

@@ -201,9 +201,11 @@ def test_a_rule_of_ones_own_is_found_beside_the_experiment(tmp_path):
 
 def test_what_is_no_rule_is_refused():
     check_rule(OwnRule())
-    for given in ("async-sgd", AsyncSGD, None):
+    for given in ("async-sgd", None):
         with pytest.raises(InvalidInput, match=r"rule must be a rule, such as AsyncSGD\(\)"):
             check_rule(given)
+    with pytest.raises(InvalidInput, match=r"not its class: write AsyncSGD\(\)"):
+        check_rule(AsyncSGD)
 
 
 @pytest.mark.parametrize(

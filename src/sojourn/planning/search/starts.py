@@ -81,7 +81,7 @@ class Start:
                 p[first] = (counts[part] * p[part] + counts[first] * p[first]) / together
                 counts[first], kept[part] = together, False
                 if names is not None:
-                    names[first] = self.whole.label(int(parents[part]))
+                    names[first] = _names(self.whole)[parents[part]]
         order = np.argsort(parents, kind="stable")
         order = order[kept[order]]
         if self.whole.names is None and order.size == self.whole.classes:
@@ -153,10 +153,11 @@ def pace_setters(
     parents = np.concatenate([np.arange(fleet.classes), np.array(split, dtype=np.int64)])
     names = None
     if fleet.names is not None or split:
-        names = [fleet.label(int(k)) for k in parents]
+        own = _names(fleet)
+        names = [own[k] for k in parents]
         for part, k in enumerate(split, start=fleet.classes):
-            names[part] += f", {group[k]} of {fleet.counts[k]}"
-            names[k] += ", the others"
+            names[part] = f"{fleet.label(k)}, {group[k]} of {fleet.counts[k]}"
+            names[k] = f"{fleet.label(k)}, the others"
     yield Start(
         name=f"{number} pace-setter{'s' if number > 1 else ''} at {mass:g}: "
         + " and ".join(fleet.label(k) for k in group),
@@ -171,6 +172,13 @@ def pace_setters(
         group=group,
         place=place,
     )
+
+
+def _names(fleet: Fleet) -> list[str]:
+    """The names of the classes as they were given, or what tables call them if none were."""
+    if fleet.names is not None:
+        return list(fleet.names)
+    return [fleet.label(k) for k in range(fleet.classes)]
 
 
 def _nearest_in_speed(fleet: Fleet, place: int, number: int) -> dict[int, int]:
