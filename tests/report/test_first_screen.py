@@ -121,7 +121,8 @@ def test_the_first_screen_has_answer_cause_and_curve(
         for scheme in schemes(page):
             if SCREENSHOTS:
                 page.screenshot(path=str(kept(tmp_path, f"{which}-{width}-{scheme}.png")))
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            # Drawings follow the size of the window in a later frame.
+            page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
             assert page.evaluate(CUT) == [], (width, scheme)
         places = page.evaluate(PLACES)
         assert all(places[name][1] <= 0.55 * height for name in ("h1", ".because", ".command")), (
