@@ -2,8 +2,8 @@
 
 ``problem = "fourier:kmnist"`` and ``"fourier:fashion_mnist"`` are what ``data = "kmnist"`` (or
 ``"fashion-mnist"``), ``partition = "dirichlet(0.5)"``, ``model = "cnn"`` and ``batch-size = 512`` are: the same
-samples of each client, batches, first weights and function of the weights. Only rounding differs, and a
-gradient takes less than half of the time: the second convolution has 31 of its 32 thousand million
+samples of each client, batches, first weights and function of the weights; ``_homogeneous`` behind the name
+stands for ``partition = "homogeneous"``. Only rounding differs, and a gradient takes less than half of the time: the second convolution has 31 of its 32 thousand million
 operations, and as a product of transforms a tenth of these. Data sets are sought in ``$SOJOURN_DATA``.
 
 Images of 22 x 22 and a kernel of 7 x 7 meet in 16 x 16 places, so transforms of 22 x 22 need no padding. They
@@ -11,8 +11,10 @@ are products with small dense matrices, in one direction after the other. A grad
 for `IMAGES` at a time, which stay in the processor's cache, and images are the last axis of every array.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +30,8 @@ from sojourn.training.experiment.experiment import experiment_from_table
 
 CELL = {"partition": "dirichlet(0.5)", "model": "cnn", "batch-size": 512}
 """What a file says about the problem where it does not name one."""
+HOMOGENEOUS = {**CELL, "partition": "homogeneous"}
+"""The same with data divided evenly."""
 FLEETS = {30: "three-clusters", 20: "twenty"}
 """The paper's fleets by their size."""
 IMAGES = 128
@@ -57,10 +61,22 @@ def fashion_mnist(clients: int, seed: int) -> Problem:
     return in_fourier(built_in("fashion-mnist", clients, seed))
 
 
-def built_in(data: str, clients: int, seed: int) -> Problem:
-    """What a file with ``data`` and `CELL` learns; how fast the clients are does not matter to it."""
+def kmnist_homogeneous(clients: int, seed: int) -> Problem:
+    """KMNIST with samples of all classes at every one of ``clients``."""
+    return in_fourier(built_in("kmnist", clients, seed, HOMOGENEOUS))
+
+
+def fashion_mnist_homogeneous(clients: int, seed: int) -> Problem:
+    """Fashion-MNIST with samples of all classes at every one of ``clients``."""
+    return in_fourier(built_in("fashion-mnist", clients, seed, HOMOGENEOUS))
+
+
+def built_in(
+    data: str, clients: int, seed: int, cell: Mapping[str, object] = MappingProxyType(CELL)
+) -> Problem:
+    """What a file with ``data`` and ``cell`` learns; how fast the clients are does not matter to it."""
     table = {
-        **CELL,
+        **cell,
         "data": data,
         "fleet": FLEETS[clients],
         "rounds": 1,
