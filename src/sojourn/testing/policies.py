@@ -75,7 +75,7 @@ def check_chooser(policy: Policy) -> None:
             whole == resumed,
             "a chooser restored from record() must make the same choices from then on as one that went on: "
             "record() returns all that it remembers, as JSON values (keys of dictionaries become text), "
-            "and restore() takes it up; one that goes on is told by changed() at the same moment",
+            "and restore() takes it up; changed() is called on both at that moment",
         )
 
 
