@@ -33,6 +33,13 @@ def test_a_class_column_is_named_as_the_page_names_it(run, tmp_path):
     assert {row["name"] for row in json.loads(result.out)["classes"]} == {"a", "b"}
 
 
+def test_the_slowest_device_of_an_uneven_class_is_named(run, tmp_path):
+    rows = [f"d{i % 4},{(1 + i % 3) * (9 if i % 4 == 2 else 1)},a" for i in range(240)]
+    (tmp_path / "log.csv").write_text("device,duration,type\n" + "\n".join(rows) + "\n")
+    result = run("fleet", "estimate", "log.csv")
+    assert "by a factor of up to 9 (the slowest is d2); --by-device" in result.out
+
+
 def test_many_classes_are_not_all_printed(run, tmp_path):
     rows = [f"d{i % 60},{1 + i % 7}" for i in range(240)]
     (tmp_path / "log.csv").write_text("device,duration\n" + "\n".join(rows) + "\n")

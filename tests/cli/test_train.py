@@ -152,6 +152,10 @@ def test_a_folder_that_is_not_there_is_said(run, command):
 
 def test_a_folder_is_no_fleet(run):
     assert run("analyze", ".").error == "error: . is a folder, not a fleet's file\n"
+    assert (
+        "plan.toml: a plan, a strategy or an experiment; a fleet is"
+        in run("plan", "plan.toml").error
+    )
 
 
 def test_the_help_of_every_command_breaks_lines_only_at_the_edge(run):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from reproduction.pages import reproduction_report as report_of
+from sojourn._support.user_modules import Sources
 from sojourn.report.outcomes import by_strategy, final_text, time_text
 from sojourn.report.verdict import MOST_WORDS, verdict_of
 from sojourn.runs.folder import RunFolder
@@ -225,6 +226,18 @@ def test_a_tuning_is_judged_by_its_own_scores_whatever_the_role() -> None:
     assert verdict.because == (
         "It reaches 80% in 8 time units; slow does not reach it, far does not reach it."
     )
+
+
+def test_the_app_of_a_tuning_gets_its_own_problem(tmp_path: Path) -> None:
+    scores = {"name": "fast", "learning_rate": 0.1, "baseline": False, "scores": [0.1] * 4}
+    tuning = {"pick": "fast", "criterion": "final loss", "confirmed": [scores]}
+    folder, code = RunFolder(tmp_path / "tuned"), Sources({"mine.py": "def problem(): ...\n"})
+    folder.begin({"problem": "mine:problem"}, extensions=code)
+    verdict = verdict_of(FAST, tuning=tuning, folder=folder.path)
+    assert verdict.next_command.endswith(f"--problem {tmp_path}/tuned/extensions/mine.py")
+    folder.begin({"problem": "mine:other"})  # an app's problem is called so
+    again = verdict_of(FAST, tuning=tuning, folder=folder.path)
+    assert again.next_command.endswith("strategy.toml")
 
 
 def numbers_on(page: str, strategies: Sequence[str]) -> dict[str, set[str]]:

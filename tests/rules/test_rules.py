@@ -208,6 +208,14 @@ def test_what_is_no_rule_is_refused():
         check_rule(AsyncSGD)
 
 
+@pytest.mark.parametrize("name", ["memory", "sent", "weighting", "privacy"])
+def test_a_parameter_with_the_name_of_a_method_is_said(name):
+    rule = OwnRule()
+    setattr(rule, name, 0.9)
+    with pytest.raises(InvalidInput, match=f"has a field '{name}'.*another name"):
+        check_rule(rule)
+
+
 @pytest.mark.parametrize(
     ("knobs", "words"),
     [

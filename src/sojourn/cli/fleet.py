@@ -357,7 +357,8 @@ def _show(fleet: Fleet, classes: "Sequence[ClassEstimate]", console: Console) ->
         if fitted.spread is not None:
             console.print(
                 f"{escape(fleet.label(k))}: its devices differ significantly in speed, by a factor "
-                f"of up to {printed(fitted.spread)}; --by-device or --classes K separates them",
+                f"of up to {printed(fitted.spread)} (the slowest is {escape(fitted.devices[0])}); "
+                "--by-device or --classes K separates them",
                 soft_wrap=True,
             )
 

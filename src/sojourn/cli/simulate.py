@@ -498,13 +498,13 @@ def _explanation(compared: Comparison, scenario: "Scenario", has_hours: bool, wa
         return f"Simulation and theory agree: {summary}."
     if scenario.start_name == "spread":
         return (
-            f"They differ ({summary}) because the theory is for the steady state, and the runs start "
+            f"They differ (throughput is {off} from theory, and {summary}) because the theory is for the steady state, and the runs start "
             f"with tasks dealt round-robin{f', {warm_up} rounds left out' if warm_up else ''}: "
             f"{'use --start stationary, or ' if scenario.policy.routes else ''}leave out more rounds "
             "with --warm-up."
         )
     return (
-        f"They differ: {summary}. Beyond a few thousand comparisons, or when a client completes few "
+        f"They differ: throughput is {off} from theory, and {summary}. Beyond a few thousand comparisons, or when a client completes few "
         "tasks in a run, a z of 4 comes by chance; more --rounds or --replicates will tell."
     )
 

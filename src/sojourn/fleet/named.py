@@ -107,6 +107,10 @@ def read_fleet(text: str, folder: Path | None = None) -> Fleet:
     Fleet(30 clients in 3 classes, rates 0.01 to 1)
     """
     path = _located(text, folder)
+    if path.suffix == ".toml":
+        raise InvalidFile(
+            f"{path}: a plan, a strategy or an experiment; a fleet is a CSV file with a column service_rate"
+        )
     if is_file(path) or path.suffix == ".csv":
         fleet = Fleet.from_csv(path)
         with reading(path):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 
 from sojourn._support.numbers import number
+from sojourn._support.user_modules import KEPT_IN
 from sojourn.errors import InvalidFile
 from sojourn.report.outcomes import (
     Runs,
@@ -24,7 +25,7 @@ from sojourn.report.outcomes import (
     times_to,
 )
 from sojourn.runs.comparison import SequentialTest, significant_difference
-from sojourn.runs.folder import Run
+from sojourn.runs.folder import Run, RunFolder
 from sojourn.runs.history import History
 from sojourn.runs.measure import Measure
 
@@ -442,7 +443,8 @@ class _Story:
             return shlex.join(["sojourn", "fleet", "estimate", "--from-run", str(self.folder)])
         if self.tuned and not self.missed and self.learnt:
             strategy = str(self.folder / "strategy.toml")
-            return shlex.join(["sojourn", "deploy", "init", "my-app", "--strategy", strategy])
+            words = ["sojourn", "deploy", "init", "my-app", "--strategy", strategy]
+            return shlex.join([*words, *_own_problem(self.folder)])
         words = ["sojourn", "tune", str(self.folder / "experiment.toml")]
         if not self.diverged and (self.missed or not self.learnt):
             words += ["--time", f"{2.0 * float(self.pick_runs[0].time[-1]):.3g}"]
@@ -488,6 +490,13 @@ class _Story:
         if not number_reached:
             return f"{_quoted(name)} does not reach it"
         return f"{_quoted(name)} reached it in {number_reached} of {len(histories)} runs"
+
+
+def _own_problem(folder: Path) -> list[str]:
+    """The option that gives an app the problem of a run, where it is a file of the user's own."""
+    module, _, function = str(RunFolder(folder).experiment.get("problem", "")).partition(":")
+    path = folder / KEPT_IN / f"{module}.py"
+    return ["--problem", str(path)] if function == "problem" and path.is_file() else []
 
 
 def _quoted(name: str) -> str:

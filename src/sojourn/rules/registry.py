@@ -3,12 +3,14 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, cast
 
 from sojourn._support.extensions import Parts, from_table, to_table
 from sojourn.dispatch import Attempts, FirstOf, Policy, Restart
 from sojourn.errors import InvalidInput
 from sojourn.rules import attempts, differences, gradients, local_work, tables
+from sojourn.rules.privacy import Privacy
 from sojourn.rules.server import (
     SCHEDULES,
     SERVERS,
@@ -18,6 +20,7 @@ from sojourn.rules.server import (
 from sojourn.rules.state import (
     Rule,
 )
+from sojourn.rules.weighting import Weighting
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -69,6 +72,12 @@ _SHARED = ("debias", "cap", "server", "schedule", *_LOCAL, *_PRIVACY)
 """Parameters that so many rules have that they are written down only where they are set."""
 
 
+METHODS = ("memory", "sent", "learning_rate_scale", "client_shift", "client_state")
+"""Methods that a rule may have; a parameter of such a name would be called."""
+VALUES: dict[str, tuple[type, ...]] = {"weighting": (Weighting,), "privacy": (Privacy, NoneType)}
+"""Values that it may have."""
+
+
 def check_rule(rule: Rule) -> None:
     """Raise unless ``rule`` is one."""
     callables = (getattr(rule, name, None) for name in ("begin", "apply"))
@@ -78,6 +87,17 @@ def check_rule(rule: Rule) -> None:
         raise InvalidInput(
             "rule must be a rule, such as AsyncSGD(), with begin and apply; it is "
             f"{rule!r}. rule_from_table('async-sgd') makes one of its name."
+        )
+    taken = [name for name in METHODS if not callable(getattr(rule, name, len))]
+    taken += [
+        name
+        for name, kinds in VALUES.items()
+        if hasattr(rule, name) and not isinstance(getattr(rule, name), kinds)
+    ]
+    if taken:
+        raise InvalidInput(
+            f"the rule {rule!r} has a field '{taken[0]}', but '{taken[0]}' of a rule is something else "
+            "that Sojourn uses: give the field another name"
         )
 
 

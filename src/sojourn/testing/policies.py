@@ -73,8 +73,9 @@ def check_chooser(policy: Policy) -> None:
         whole, resumed = list(_walk(policy, moment)), list(_walk(policy, moment, restore=True))
         require(
             whole == resumed,
-            "a chooser restored from record(), compared with one that learns at the same time that "
-            "something changed, must make the same choices from then on",
+            "a chooser restored from record() must make the same choices from then on as one that went on: "
+            "record() returns all that it remembers, as JSON values (keys of dictionaries become text), "
+            "and restore() takes it up; changed() is called on both at that moment",
         )
 
 
