@@ -403,5 +403,7 @@ def watch(
     from sojourn.live.watcher import Watcher
 
     watcher = Watcher(folder)
+    if not folder.exists():
+        typer.echo(f"{folder} is not there yet: the page waits for it")
     say_next("report", folder, note="when it is over; Ctrl-C ends the watching, not the run")
     serve(watcher.serve_on(port), open_browser=open_browser, say=typer.echo)
