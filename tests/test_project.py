@@ -45,6 +45,13 @@ def test_the_version_is_the_same_everywhere() -> None:
     )
 
 
+def test_the_licence_of_what_pages_contain_is_shipped(project: dict[str, Any]) -> None:
+    script = "src/sojourn/report/templates/plotly-basic.min.js"
+    assert "MIT license" in text(script)[:300] and "MIT" in project["license"]
+    for name in project["license-files"]:
+        assert text(name).strip(), name
+
+
 UNPINNED = ("mlflow-skinny", "wandb", "pyarrow")
 """What the development environment does not install: tests of it are skipped, and say so."""
 

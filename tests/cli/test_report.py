@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sojourn.cli.tune import cost_of_queueing
+from sojourn.figures.palette import GREY
 from sojourn.fleet import built_in_fleet
 from sojourn.report.verdict import run_verdict
 from sojourn.runs.folder import RunFolder
@@ -143,12 +144,20 @@ def test_one_figure_of_the_size_asked_for(run: Any, tmp_path: Path, form: str) -
 
 
 @pytest.mark.usefixtures("trained")
+def test_strategies_that_are_not_highlighted_are_grey(run: Any, tmp_path: Path) -> None:
+    for options in ((), ("--highlight", "plan")):
+        assert run("figure", "mine", "--out", "f.svg", *options).code == 0
+        assert (GREY.light in (tmp_path / "f.svg").read_text()) == bool(options)
+
+
+@pytest.mark.usefixtures("trained")
 def test_figures_that_cannot_be(run: Any) -> None:
     for options, message in (
         (("--what", "auc"), "unknown quantity 'auc'"),
         (("--size", "large"), "--size must be WIDTHxHEIGHT"),
         (("--format", "gif"), "unknown format 'gif'"),
         (("--axis", "updates"), "unknown axis 'updates'"),
+        (("--highlight", "plans"), "unknown strategy 'plans'"),
     ):
         done = run("figure", "mine", *options)
         assert done.code == 2

@@ -40,6 +40,23 @@ def test_the_transient_is_explained(run):
     assert "--start stationary" in said
 
 
+def test_a_law_is_given_as_it_is_printed(run):
+    size = (*CLUSTERS, "--rounds", "300", "--replicates", "2", "--seed", "1", "--json")
+    printed = [
+        json.loads(run(*size, *law).out)["throughput"]
+        for law in (
+            ("--law", "lognormal(sigma=0.5)"),
+            ("--law", "lognormal", "--law-parameter", "sigma=0.5"),
+        )
+    ]
+    assert printed[0] == printed[1]
+
+
+def test_an_experiment_is_no_strategy(run, tmp_path):
+    (tmp_path / "e.toml").write_text('fleet = "three-clusters"\ntime = 10\n')
+    assert "e.toml: an experiment, not a strategy" in run("simulate", "e.toml").error
+
+
 def test_a_start_that_the_policy_cannot_have_is_not_advised(run, tmp_path):
     (tmp_path / "fleet.csv").write_text("service_rate,count\n0.01,20\n1,20\n")
     options = ("--policy", "never-queue", "--law", "deterministic", "--rounds", "3030")
@@ -129,6 +146,7 @@ def test_a_timeline_is_drawn(run, tmp_path, suffix):
     "arguments, words",
     [
         ((*CLUSTERS, "--law", "lognormall"), "did you mean 'lognormal'"),
+        ((*CLUSTERS, "--law", "lognormal(2)"), "is written like lognormal(sigma=0.5)"),
         ((*CLUSTERS, "--law-parameter", "sigma"), "NAME=VALUE"),
         ((*CLUSTERS, "--law", "trace"), "--trace FILE"),
         ((*CLUSTERS, "--policy", "idel"), "did you mean 'idle'"),

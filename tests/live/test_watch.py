@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sojourn.cli import look
 from sojourn.deployment.status import RunStatus
 from sojourn.errors import InvalidInput
 from sojourn.figures.palette import GREY, inks
@@ -361,3 +362,11 @@ def test_a_status_without_what_theory_needs_is_shown_without_theory(
     assert [client["predicted"] for client in Watcher(tmp_path).look()["clients"]] == [None] * len(
         status["clients"]
     )
+
+
+def test_a_folder_that_is_not_there_yet_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sojourn.live.server.serve", lambda page, **_: page.server_close())
+    look.watch(tmp_path / "run", open_browser=False)
+    assert "run is not there yet: the page waits for it" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from matplotlib.text import Annotation, Text
 
 from sojourn.figures import matplotlib_figure
 from sojourn.figures.figure import Figure, Series, View
+from sojourn.figures.palette import GREY, inks
 from sojourn.report.html import plotly_views
 
 MARKS = {
@@ -111,3 +112,30 @@ def test_names_leave_room_for_the_curves_in_a_column_of_a_paper(letters: int) ->
         box = Text.get_window_extent(text)
         assert box.x0 >= 0 and box.x1 <= canvas.bbox.width + 0.5
         assert box.y0 >= 0 and box.y1 <= canvas.bbox.height + 0.5
+
+
+@pytest.mark.parametrize("dpi", [72, 100, 160])
+def test_twelve_names_stand_beside_the_curves_whole_at_every_resolution(dpi: int) -> None:
+    names = [f"{k:02} generalized-async-sgd" for k in range(12)]
+    curves = [
+        Series(name, [0.0, 1.0], [0.0, 1.0 + 0.01 * k], weight="strong" if k < 2 else "thin")
+        for k, name in enumerate(names)
+    ]
+    view = View("time", "test accuracy", tuple(curves))
+    with rc_context({**matplotlib_figure._STYLE, "font.size": matplotlib_figure.SMALL}):
+        canvas = matplotlib_figure._draw(Figure("f", "", "Twelve.", (view,)), view, (3.3, 2.2))
+        canvas.dpi = dpi
+        canvas.draw_without_rendering()
+        boxes = [text.get_window_extent() for text in canvas.axes[0].texts]
+    assert len(boxes) == 12
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    for box in boxes:
+        assert box.x0 >= 0 and box.x1 <= canvas.bbox.width + 0.5
+        assert box.y0 >= 0 and box.y1 <= canvas.bbox.height + 0.5
+
+
+def test_nobody_in_colour_is_grey_beside_grey_curves() -> None:
+    for name in ("delayed-nesterov", "ringmaster", "a", "b", "c", "d", "e", "f", "g", "h"):
+        curves = Series(name, [0.0], [0.0]), Series("behind", [0.0], [0.0], weight="thin")
+        found = View("x", "y", curves).inks()
+        assert found[name].light not in (GREY.light, inks(["uniform"])["uniform"].light)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("pdf", "png", "svg")
 AXES = ("time", "rounds")
+MOST_COLOURED = 8
+"""Strategies that a figure shows in colour: as many as can be distinguished."""
 LONG_NAME = 16
 """Letters of a strategy's name beyond which no heading has room for it."""
 
@@ -101,6 +103,14 @@ def figure(
     title: Annotated[
         str | None, typer.Option(help="Above the figure.", show_default="none")
     ] = None,
+    highlight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STRATEGY",
+            help="Draw this strategy in colour, and those that are not named thin and grey; may be repeated.",
+            show_default=f"all, of more than {MOST_COLOURED} the best and its rival",
+        ),
+    ] = None,
 ) -> None:
     """Draw how learning went: means over seeds, bands of one standard error.
 
@@ -108,7 +118,8 @@ def figure(
     """
     say_first(f"reading {folder}")
     from sojourn.figures.figure import Figure
-    from sojourn.report.outcomes import learning_view, measures_of
+    from sojourn.report.outcomes import by_strategy, learning_view, measures_of
+    from sojourn.report.verdict import run_verdict
 
     inches = _inches(size)
     for name, value, offered in (("format", form, FORMATS), ("axis", axis, AXES)):
@@ -119,7 +130,13 @@ def figure(
     chosen = what or run.histories[0].measure.name
     if chosen not in measures:
         raise UnknownName("quantity", chosen, measures)
-    view = learning_view(run.histories, measures[chosen], axis=axis)
+    names, strong = by_strategy(run.histories), highlight or []
+    for name in strong:
+        if name not in names:
+            raise UnknownName("strategy", name, names)
+    if not strong and len(names) > MOST_COLOURED:
+        strong = run_verdict(run).strong
+    view = learning_view(run.histories, measures[chosen], axis=axis, strong=strong)
     target = out or Path(f"{run.name}-{file_name(chosen)}.{form}")
     drawn = Figure(run.name, title or "", f"{chosen} of {run.name}", (view,))
     typer.echo(f"written to {drawn.save(target, size=inches)}")
@@ -386,5 +403,7 @@ def watch(
     from sojourn.live.watcher import Watcher
 
     watcher = Watcher(folder)
+    if not folder.exists():
+        typer.echo(f"{folder} is not there yet: the page waits for it")
     say_next("report", folder, note="when it is over; Ctrl-C ends the watching, not the run")
     serve(watcher.serve_on(port), open_browser=open_browser, say=typer.echo)

@@ -108,7 +108,8 @@ def simulate(
         str | None,
         typer.Option(
             help="Service times: exponential, deterministic, lognormal, gamma, erlang, "
-            "hyperexponential, weibull, pareto; if left out the fleet's column law, or exponential."
+            "hyperexponential, weibull, pareto, as in lognormal(sigma=0.5); if left out the fleet's column "
+            "law, or exponential."
         ),
     ] = None,
     law_parameter: Annotated[
@@ -360,6 +361,8 @@ def _options(
             ) from None
     if law is None and not parameters:
         return fleet, Choices()
+    if not parameters:
+        return fleet, Choices(law=as_laws(law, "--law"))
     return fleet, Choices(law=as_laws({"name": law or "exponential", **parameters}))
 
 

@@ -84,8 +84,10 @@ class View:
 
     def inks(self, palette: Mapping[str, Ink] | None = None) -> dict[str, Ink]:
         """How each series is drawn, by name; curves that are not strong are grey."""
-        strong = inks((s.name for s in self.series if s.is_strong), palette)
-        return {s.name: strong.get(s.name, GREY) for s in self.series}
+        names = [series.name for series in self.series if series.is_strong]
+        # The grey of uniform routing is nobody else's where others are grey.
+        strong = inks([*names, "uniform"] if len(names) < len(self.series) else names, palette)
+        return {s.name: strong[s.name] if s.is_strong else GREY for s in self.series}
 
     def range_of_y(self) -> tuple[float, float]:
         """The span of the vertical axis, in powers of ten when it is logarithmic.

@@ -39,6 +39,7 @@ _MARKERS = {
 _STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 10,
+    "text.hinting": "none",  # texts as wide at every resolution, so that none is cut
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#9aa1ac",
@@ -57,7 +58,8 @@ MANY = 24
 """Views from which on starting processes pays."""
 _SIZE = (6.4, 3.9)
 _DPI = 160
-_LABEL_GAP = 13.0
+_LABEL, _LABEL_GAP, _LEAST_GAP = 9.0, 1.4, 1.15
+"""Points of a label, the distance of labels as a multiple of that, and the least such multiple."""
 NARROW, SMALL = 4.5, 7.5
 """Inches up to which a figure has small text, and its size in points."""
 _LARGEST_DOT = 120.0
@@ -259,8 +261,9 @@ def _label_ends(canvas: Canvas, axes: Axes, view: View, ink: dict[str, Ink]) -> 
     Where long names would leave too little width for the curves, a legend below names them instead.
     """
     _find_layout(canvas)
-    height = float(axes.bbox.height)
-    per_point = canvas.dpi / 72.0
+    height, per_point = float(axes.bbox.height), canvas.dpi / 72.0
+    size = SMALL if canvas.get_figwidth() <= NARROW else _LABEL
+    gap = min(_LABEL_GAP * size, height / per_point / max(1, len(view.series)))
     labels = [
         axes.annotate(
             label.series.label,
@@ -269,11 +272,11 @@ def _label_ends(canvas: Canvas, axes: Axes, view: View, ink: dict[str, Ink]) -> 
             xytext=(5, label.shift / per_point),
             textcoords="offset points",
             va="center",
-            fontsize="medium" if canvas.get_figwidth() <= NARROW else 9,
+            fontsize=min(size, gap / _LEAST_GAP),
             color=ink[label.series.name].light,
             annotation_clip=False,
         )
-        for label in end_labels(view, height, _LABEL_GAP * per_point)
+        for label in end_labels(view, height, gap * per_point)
     ]
     _find_layout(canvas)
     if len(labels) <= MOST_IN_LEGEND and axes.bbox.width < LEAST_WIDTH * canvas.bbox.width:

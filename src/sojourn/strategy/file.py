@@ -14,7 +14,7 @@ import tomli_w
 from sojourn._support.configuration import Table
 from sojourn._support.files import read_text, write_text
 from sojourn._support.ledger import Ledger
-from sojourn.errors import reading
+from sojourn.errors import InvalidFile, reading
 from sojourn.fleet import Fleet, Network
 from sojourn.planning.objectives import Objective
 from sojourn.planning.plan import network_lines, read_objective
@@ -46,6 +46,10 @@ def read_strategy_file(path: str | os.PathLike[str], folder: Path | None = None)
     """
     Ledger(Path(path).parent).note(Path(path))
     table = Table.read(os.fspath(path))
+    if table.take("fleet", str, default=None) is not None:
+        raise InvalidFile(
+            f"{path}: an experiment, not a strategy. `sojourn tune {path}` writes a strategy.toml"
+        )
     beside = Path(path).parent if folder is None else folder
     rate = table.take("learning-rate", float, default=None)
     names = table.take("fleet-names", list, default=None)
