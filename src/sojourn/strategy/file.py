@@ -14,10 +14,9 @@ import tomli_w
 from sojourn._support.configuration import Table
 from sojourn._support.files import read_text, write_text
 from sojourn._support.ledger import Ledger
-from sojourn.errors import reading
 from sojourn.fleet import Fleet, Network
 from sojourn.planning.objectives import Objective
-from sojourn.planning.plan import network_lines, read_objective
+from sojourn.planning.plan import network_lines, take_network
 from sojourn.strategy.choices import FILE_KEYS, Choices
 from sojourn.version import __version__
 
@@ -47,13 +46,8 @@ def read_strategy_file(path: str | os.PathLike[str], folder: Path | None = None)
     Ledger(Path(path).parent).note(Path(path))
     table = Table.read(os.fspath(path))
     beside = Path(path).parent if folder is None else folder
-    rate = table.take("learning-rate", float, default=None)
-    names = table.take("fleet-names", list, default=None)
-    network = Network.from_table(table)
-    with reading(path):
-        fleet = network.whole_fleet(names)
+    rate, network, fleet, objective = take_network(table, beside)
     evidence = table.take("evidence", dict, default={})
-    objective = read_objective(table, beside)
     inner = table.optional_table("strategy")
     name, choices = None, Choices()
     if inner is not None:
