@@ -32,8 +32,8 @@ from sojourn.live.settings import (
 
 MOST_COMPARED = 12
 WIDEST = 1200.0
-TOLD = {"curvature", "done", "rounds", "end", "error"}
-"""What a pilot says of itself beside the rows of its history."""
+REPORTED = {"curvature", "done", "rounds", "end", "error"}
+"""What a pilot reports beside the rows of its history."""
 PARTS = ("numbers", "map", "timeline")
 """Parts of a view, the fastest first."""
 MOST_AT_ONCE = 2
@@ -68,7 +68,7 @@ class Try:
         """A row of the history; else the curvature, how far it is, or how it ended."""
         if "row" in message:
             self.rows.append(message["row"])
-        for key in TOLD & message.keys():
+        for key in REPORTED & message.keys():
             setattr(self, key, message[key])
 
     def stop(self) -> None:
