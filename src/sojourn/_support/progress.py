@@ -35,6 +35,7 @@ WIDE = 100
 TIMES = 36
 """Columns of the percentage and the times beside a bar, with the spaces between."""
 _LEFT = re.compile(r", [\d:]+ left$")
+"""The time left that a tuning writes behind a phase; the whole of several stages has its own."""
 TENTH = 0.1
 """Part of the work from which on the time left is estimated."""
 

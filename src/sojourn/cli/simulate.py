@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 DEFAULT_ROUNDS = 100_000
 DEFAULT_REPLICATES = 20
 AGREE_WITHIN = 4.0
+"""Standard errors: one of 16,000 comparisons differs more by chance, and there are some hundred."""
 WORDS = {"wait": "wait for them", "lose": "are lost and sent anew"}
 
 

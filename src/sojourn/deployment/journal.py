@@ -42,6 +42,7 @@ MODEL = "model.safetensors"
 JSON_LOG = "events.jsonl"
 HEARTBEAT_SECONDS = 5.0
 RECENT = 20
+"""Updates over which throughput and staleness are measured."""
 LONGEST_LINE = 500
 WARNINGS = ("refused", "failed", "overdue", "quarantined")
 

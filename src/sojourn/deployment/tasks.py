@@ -35,6 +35,7 @@ UNKNOWN_RATE = 0.1
 """Tasks a second, where nobody has said better; it is soon overruled."""
 
 KNOWN_WEIGHT, UNKNOWN_WEIGHT = 1.0, 0.1
+"""Tasks that the first rate of a client weighs: a guess gives way to the first task that is seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,14 @@ from sojourn.live.settings import (
 
 MOST_COMPARED = 12
 WIDEST = 1200.0
+"""Of a timeline, in pixels."""
 REPORTED = {"curvature", "done", "rounds", "end", "error"}
 """What a pilot reports beside the rows of its history."""
 PARTS = ("numbers", "map", "timeline")
 """Parts of a view, the fastest first."""
 MOST_AT_ONCE = 2
 MOST_KEPT = 12
+"""Pilots that run at a time, and that are remembered."""
 
 
 @dataclass(eq=False)

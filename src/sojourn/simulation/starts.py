@@ -31,6 +31,8 @@ Start = str | ArrayLike
 
 _FAIR_SHARE = 1 / 64
 _SMALL_VARIANCE = 64.0
+"""The largest class makes up what the others leave if it has this share of the variance, or if the
+variance is small: then a try succeeds often enough. Else half of the classes are drawn before it."""
 
 
 def start_name(start: Start) -> str:

@@ -34,6 +34,7 @@ from sojourn.strategy.choices import (
 from sojourn.strategy.file import StrategyFile, read_strategy_file, write_strategy_file
 
 LONGEST_NAME = 150
+"""Bytes: a file name may have 255, and those of runs have the seed and more behind it."""
 USUAL_RULE = "generalized-async-sgd"
 
 

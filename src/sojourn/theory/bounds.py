@@ -196,8 +196,9 @@ def per_round_bound(
 
     ``rounds`` is :math:`T` (so 0 makes the first term :math:`A/\eta`), ``learning_rate``
     :math:`\eta`. A guarantee only below ``max_learning_rate``, a proxy above. Terms: ``progress``,
-    ``noise``, ``staleness``. ``bound="tight"`` is the tighter one, ``buffer`` the updates that the server
-    collects for each that it makes: see `Form`. Paper: equation (5); its gradient (appendix G) with the diagonal of (9) corrected.
+    ``noise``, ``staleness``. ``bound="tight"`` is the tighter one, ``buffer`` the updates that the
+    server collects for each that it makes: see `Form`. Paper: equation (5); its gradient (appendix
+    G) with the diagonal of (9) corrected.
 
     >>> from sojourn.fleet import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
@@ -410,8 +411,9 @@ def stationary_start(
         R = \frac{M^2}{4} W + \frac{\gamma L}{2 n^2} \bigl(\sigma^2 + (2 M^2 + 4 L A)(m - 1)\bigr) S_2
             + \frac{2 \gamma^2 L^3 A (m + K - 2)}{n^2} U
 
-    for :math:`G` with ``bound="tight"`` and :math:`\eta` (``learning_rate``) up to `max_learning_rate` of that form, with
-    :math:`\gamma = \eta/K`, :math:`W = \frac1n \sum_i \omega_i E[X_i]/p_i` and
+    for :math:`G` with ``bound="tight"`` and :math:`\eta` (``learning_rate``) up to
+    `max_learning_rate` of that form, with :math:`\gamma = \eta/K`,
+    :math:`W = \frac1n \sum_i \omega_i E[X_i]/p_i` and
     :math:`U = \sum_i \frac{\omega_i^2 E[X_i]}{p_i^2} (\frac{m |\mu|}{2 \mu_i} + K - 1)`. All of them
     are zero for one task. The proof is in ``docs/theory.md``. Cost: one steady state.
 

@@ -44,6 +44,7 @@ PULL_SECONDS = 120.0
 READY = b"ready"
 WAITING, TALKING = b"", b"?"
 LONGEST_PROGRESS = 2**16
+"""Bytes of the file that are read in one step: far more than the few words that are written there."""
 
 
 class Polling:

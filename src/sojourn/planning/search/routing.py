@@ -31,6 +31,7 @@ from sojourn.planning.search.starts import (
 from sojourn.types import FloatArray, IntArray, Step
 
 MOST_SHOWN = 12
+"""Classes that the ``repr`` of a solution lists."""
 
 
 @dataclass(frozen=True)

@@ -231,8 +231,8 @@ def contour_integral(
     converges geometrically. Given :math:`z`, the :math:`X_i` are independent and geometric with
     mean :math:`A_i(z)`, and the tasks on a client's links Poisson with mean :math:`\theta_i z`, so
     averages over the path give :math:`E[X_i]`, the covariances, :math:`1/\lambda = E[1/z]`,
-    :math:`u_M = E[z]` and :math:`h = -\mathrm{Cov}(F, z)/u_M`. With :math:`d = e^{s - s_0} - 1` and the means :math:`A_i` at the
-    saddle,
+    :math:`u_M = E[z]` and :math:`h = -\mathrm{Cov}(F, z)/u_M`. With :math:`d = e^{s - s_0} - 1` and
+    the means :math:`A_i` at the saddle,
 
     .. math:: A_i(z) - A_i = \frac{A_i (1 + A_i) d}{1 - A_i d},
 
