@@ -55,7 +55,9 @@ class UnknownName(InvalidInput):
 
 @contextmanager
 def reading(where: object) -> Iterator[None]:
-    """Read the file ``where``: what is found invalid meanwhile is invalid there, and says so.
+    """Read the file, or the place in one, ``where``: what is found invalid meanwhile is invalid there.
+
+    The message opens with the place, unless it does already, or there is none.
 
     >>> with reading("fleet.csv"):
     ...     raise InvalidInput("the law is missing")
@@ -64,10 +66,11 @@ def reading(where: object) -> Iterator[None]:
     """
     try:
         yield
-    except InvalidFile:
-        raise
     except InvalidInput as error:
-        raise InvalidFile(f"{where}: {error}") from error
+        place, text = str(where), str(error)
+        if not place or (isinstance(error, InvalidFile) and text.startswith(place)):
+            raise
+        raise InvalidFile(text if text.startswith(place) else f"{place}: {text}") from error
 
 
 class Unreachable(InvalidInput):

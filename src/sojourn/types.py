@@ -1,5 +1,6 @@
-"""The arrays that cross from one module to another."""
+"""Types that cross from one module to another: arrays, and what long work calls with its steps."""
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -11,3 +12,5 @@ Bytes: TypeAlias = NDArray[np.uint8]
 """Images and labels as files keep them."""
 Vector: TypeAlias = NDArray[np.floating]
 """A flat vector of a model's weights, or of their change, in the model's own precision."""
+Step: TypeAlias = Callable[[str], None]
+"""Called with the name of every step of work that may take long."""

@@ -25,9 +25,10 @@ def test_a_factorial_experiment_has_a_section_with_its_effects():
     assert section is not None
     rows = {row[0]: row for row in section.tables[0].rows}
     assert rows["local steps: 10"][1] == "1"
-    assert float(rows["local steps: 10"][2]) == pytest.approx(0.2, abs=0.02)
+    assert section.tables[0].columns[2] == "difference, final accuracy, points"
+    assert float(rows["local steps: 10"][2]) == pytest.approx(20.0, abs=2.0)
     assert [rows[name][-1] for name in ("optimiser: adam", "weighting: debias 1")] == ["yes", "no"]
-    assert "10 instead of 1" in section.finding
+    assert "10 instead of 1: +20.5 points" in section.finding
 
 
 def test_strategies_that_were_not_crossed_have_none():

@@ -164,7 +164,7 @@ def test_energy_without_links_is_read_from_the_schedule() -> None:
     network = Network(fleet, uniform_routing(fleet), 4)
     found = replicate(network, rounds=5000, replicates=20, seed=4)
     assert abs(found.energy.z_scores(energy_per_round(network).value)) < 4.0
-    with pytest.raises(InvalidInput, match="tells no powers"):
+    with pytest.raises(InvalidInput, match="has no powers"):
         energy_used(simulate(Network(Fleet([1.0]), [1.0], 1), rounds=10))
 
 

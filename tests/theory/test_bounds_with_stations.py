@@ -143,7 +143,7 @@ def test_energy_of_classes_is_that_of_their_clients():
 
 def test_energy_needs_powers():
     network = sj.Network(sj.Fleet(RATES, **LINKS), ROUTING, 3)
-    with pytest.raises(sj.InvalidInput, match="tells no powers: give it one of the columns"):
+    with pytest.raises(sj.InvalidInput, match="has no powers: give it one of the columns"):
         sj.energy_per_round(network)
     with pytest.raises(sj.InvalidInput, match="server_power must be at least 0"):
         sj.energy_per_round(network_of("server", 3), server_power=-1.0)

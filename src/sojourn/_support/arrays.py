@@ -1,4 +1,4 @@
-"""Named arrays in files: safetensors, which others load as a ``state_dict``, and archives (``np.savez``).
+"""Named arrays in files: safetensors, which others load as a ``state_dict``, and NumPy archives.
 
 Both may be anybody's: nothing in them runs, or takes more than they are long.
 """

@@ -1,7 +1,7 @@
 """What kernels need before they run: few types of arguments, and Ctrl-C that waits for the compiler.
 
 LLVM's callbacks swallow an interruption, with a traceback; in a process that has imported this
-module, as those with kernels do, it comes when the kernel is there.
+module it comes when the kernel is there. So modules with kernels take ``njit`` from here.
 """
 
 import threading
@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import TypeVar
 
 import numpy as np
+from numba import njit as njit
 from numba.core import event
 
 from sojourn._support.files import uninterrupted

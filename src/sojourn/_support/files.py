@@ -83,6 +83,18 @@ def exists(path: str | os.PathLike[str]) -> bool:
     return True
 
 
+def nearest_existing(path: Path) -> Path:
+    """The place itself, or the nearest one above it that is there.
+
+    >>> nearest_existing(Path("/no-such-folder/runs"))
+    PosixPath('/')
+    """
+    place = path.absolute()
+    while not exists(place) and place != place.parent:
+        place = place.parent
+    return place
+
+
 def read_text(
     path: str | os.PathLike[str], *, encoding: str = "utf-8-sig", errors: str = "strict"
 ) -> str:
@@ -171,8 +183,9 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Within, no other process that asks for it writes into ``folder``, which must exist.
 
-    The lock is on the folder itself and leaves nothing behind; it ends with the process, however that ends.
-    What a killed process left half written (`replacing`) is removed: nobody else writes it now.
+    The lock is on the folder itself and leaves nothing behind; it ends with the process, however
+    that ends. What a killed process left half written (`replacing`) is removed: nobody else writes
+    it now.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name, alone_in(name), alone_in(name):
@@ -199,7 +212,7 @@ def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _remove_half_written(folder: Path, depth: int = DEEPEST) -> None:
-    """Remove temporary files of `replacing` in ``folder`` and below, but not where another process writes.
+    """Remove temporary files of `replacing` in and below ``folder``, unless another process writes.
 
     Links are not followed, and what cannot be read or removed stays.
     """

@@ -1,10 +1,10 @@
 """The ledger of a folder: a digest of every finished file, so that edits by hand are noticed.
 
 ``ledger.jsonl`` has one line for each file that was finished, with its SHA-256. A line is appended
-before the file takes its place, so that a process that is killed leaves no file without its line; of a file
-that was written several times every version counts as written. A folder without a ledger, as
-earlier versions wrote them, is taken as it is. The ledger finds mistakes and careless edits. It does not stop a
-person who changes the ledger too.
+before the file takes its place, so that a process that is killed leaves no file without its line;
+of a file that was written several times every version counts as written. A folder without a ledger,
+as earlier versions wrote them, is taken as it is. The ledger finds mistakes and careless edits. It
+does not stop a person who changes the ledger too.
 """
 
 import hashlib

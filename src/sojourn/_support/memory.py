@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from sojourn._support.files import nearest_existing
 from sojourn.errors import InvalidInput
 
 BYTES_OF_A_PROCESS = 300_000_000
@@ -61,11 +62,8 @@ def check_jobs(jobs: int) -> int:
 
 def check_disk_for(what: str, needed: float, folder: Path, advice: str) -> None:
     """Raise unless ``needed`` bytes can be written into ``folder``, which need not exist yet."""
-    place = folder.absolute()
     try:
-        while not place.exists() and place != place.parent:
-            place = place.parent
-        left = shutil.disk_usage(place).free
+        left = shutil.disk_usage(nearest_existing(folder)).free
     except OSError as error:
         raise InvalidInput(f"{folder}: cannot be written ({error.strerror})") from error
     if needed > left:
@@ -87,6 +85,11 @@ def _free_bytes() -> int:
                 return int(line.split()[1]) * 1024
     except (OSError, ValueError):
         pass
+    return physical_bytes()
+
+
+def physical_bytes() -> int:
+    """All the memory of this machine; what is free now says little, since caches give way."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -102,10 +105,10 @@ def _used_bytes() -> int:
 def holding_little() -> Iterator[None]:
     """Have this process give memory back soon: for one that holds few objects, each of many megabytes.
 
-    The GNU C library, once it has seen large blocks freed, keeps those of every thread for that thread:
-    now they go back to the system at once, and threads share one heap. Other C libraries have no such
-    settings, and need none. Python's collector looks seldom for objects that refer to each other, as the
-    responses of HTTP clients do: now often, and not at what was there before.
+    The GNU C library, once it has seen large blocks freed, keeps those of every thread for that
+    thread: now they go back to the system at once, and threads share one heap. Other C libraries
+    have no such settings, and need none. Python's collector looks seldom for objects that refer to
+    each other, as the responses of HTTP clients do: now often, and not at what was there before.
     """
     import ctypes  # not above: commands that print a line should start fast
 

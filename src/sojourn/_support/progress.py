@@ -35,6 +35,7 @@ WIDE = 100
 TIMES = 36
 """Columns of the percentage and the times beside a bar, with the spaces between."""
 _LEFT = re.compile(r", [\d:]+ left$")
+"""The time left that a tuning writes behind a phase; the whole of several stages has its own."""
 TENTH = 0.1
 """Part of the work from which on the time left is estimated."""
 
@@ -161,7 +162,7 @@ class Stages:
 
 
 class Portion:
-    """Progress of a part of some work: all of it is ``share`` of the whole, of which ``before`` was done.
+    """Progress of a part of some work: ``share`` of the whole, of which ``before`` was done.
 
     >>> lines = Lines(sys.stdout, clock=iter([11.0 * k for k in range(9)]).__next__)
     >>> Portion(lines, before=0.5, share=0.25).start("second half", 10.0, 8.0)
@@ -303,7 +304,7 @@ def never_silent(what: str) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(phase: str) -> Iterator[Advance]:
-    """Progress of work that tells how much is done and how much there is in all."""
+    """Progress of work that reports how much is done and how much there is in all."""
     with shown() as progress:
         progress.start(phase)
         yield following(progress, phase)
@@ -311,7 +312,7 @@ def progress_bar(phase: str) -> Iterator[Advance]:
 
 @contextmanager
 def steps(what: str) -> Iterator[Callable[[str], None]]:
-    """Progress of work that tells its steps by name, and not how many there will be."""
+    """Progress of work that names its steps, and does not know how many there will be."""
     with shown() as progress:
         taken = 0
 
@@ -381,7 +382,7 @@ _UNITS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from ``90``, ``90s``, ``10m``, ``10 min``, ``2h`` or ``2 h 13 min``, as `duration` writes them.
+    """Seconds from ``90``, ``90s``, ``10m``, ``10 min``, ``2h``, or ``2 h 13 min`` of `duration`.
 
     >>> parse_duration("10m"), parse_duration("1.5h"), parse_duration("2 h 13 min")
     (600.0, 5400.0, 7980.0)

@@ -318,7 +318,8 @@ def client(context: typer.Context) -> None:
     Give it the options of flower-supernode; it takes the place of that command. Imports, data and
     model are loaded once, not for every task. It ends with its node.
 
-    Example: sojourn client --superlink HOST:8000 --root-certificates ca.crt --node-config 'partition-id=0'
+    Example: sojourn client --superlink HOST:8000 --root-certificates ca.crt --node-config
+    'partition-id=0'
     """
     if importlib.util.find_spec("flwr") is None:
         raise MissingExtra("flwr", extra="deploy")

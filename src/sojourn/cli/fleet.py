@@ -36,8 +36,8 @@ fleet_app = typer.Typer(
     no_args_is_help=True, help="Estimate fleets from logs, and read those of other frameworks."
 )
 app.add_typer(fleet_app, name="fleet")
-MOST_NAMED = 20
-"""Devices that are named one by one."""
+MOST_NAMED = 5
+"""Devices that a message names."""
 FORMATS = ("appfl", "fedscale", "fedscale-hours")
 
 
@@ -298,10 +298,6 @@ def _row(name: str, fitted: "ClassEstimate") -> dict[str, object]:
     }
 
 
-MOST_NAMED = 5
-"""Devices that a message names."""
-
-
 def _change(by: float) -> str:
     """How durations drifted, in words."""
     return f"{abs(by):.0%} {'longer' if by > 0.0 else 'shorter'}"
@@ -415,7 +411,8 @@ def read(
 ) -> None:
     """A fleet from APPFL's or FedScale's files of devices; pickles are read without running anything.
 
-    Example: sojourn fleet read client_device_capacity --format fedscale --samples 100 --model-bytes 2e6 --out fleet.csv
+    Example: sojourn fleet read client_device_capacity --format fedscale --samples 100 --model-bytes
+    2e6 --out fleet.csv
     """
     from sojourn.fleet.calendars import write_hours
     from sojourn.fleet.from_logs.simulators import (

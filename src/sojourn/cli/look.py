@@ -18,7 +18,6 @@ from sojourn.cli.output import (
     page_line,
     plain_table,
     print_table,
-    printed,
     say_first,
     say_next,
     screen,
@@ -29,7 +28,7 @@ from sojourn.errors import InvalidFile, InvalidInput, UnknownName
 from sojourn.fleet.named import read_fleet
 
 if TYPE_CHECKING:
-    from sojourn.report.comparison import Comparison, Paired, TimeTo
+    from sojourn.report.comparison import Comparison, Paired
     from sojourn.runs.folder import Run
     from sojourn.runs.history import History
 
@@ -261,6 +260,7 @@ def _write_table(
 
 
 def _show_factors(read: "Sequence[Run]", targets: Sequence[float] | None) -> None:
+    from sojourn.report.tuned import effects_table
     from sojourn.runs.factors import levels_of, main_effects
 
     if len(read) != 1:
@@ -280,28 +280,14 @@ def _show_factors(read: "Sequence[Run]", targets: Sequence[float] | None) -> Non
             "every combination of the levels that you want to compare."
         )
     about = f"final {measure.name}" if target is None else measure.time_to(target)
-    table = plain_table(
-        ["factor", "level", "instead of"], [f"effect on {about}", "95 %", "pairs", "significant"]
-    )
-    ratio = effects[0].ratio
-    scale, form = (100.0, "+.1f") if percent else (1.0, ".3g" if ratio else "+.3g")
-    for effect in effects:
-        low, high = scale * effect.low, scale * effect.high
-        table.add_row(
-            effect.factor,
-            escape(effect.level),
-            escape(effect.reference),
-            f"{scale * effect.value:{form}}",
-            "-" if math.isinf(high) else f"{low:{form}} to {high:{form}}",
-            str(effect.pairs),
-            "yes" if effect.significant else "no",
-        )
-    console = screen()
+    console, found = screen(), effects_table(effects, about, percent=percent)
+    table = plain_table(found.columns[:2], found.columns[2:])
+    for row in found.rows:
+        table.add_row(*map(escape, row))
     print_table(console, table)
     console.print(
-        f"Mean {'ratio' if ratio else 'difference'} between strategies that differ in this factor alone, "
-        f"over {effects[0].seeds} seeds; intervals hold for all effects together (95 %)"
-        + (", in points." if percent else "."),
+        f"Mean {'ratio' if effects[0].ratio else 'difference'} between strategies that differ in this "
+        f"factor alone, over {effects[0].seeds} seeds; intervals hold for all effects together (95 %).",
         highlight=False,
     )
 
@@ -322,7 +308,7 @@ def _show(comparison: "Comparison") -> None:
             _estimate(row.final, measure.percent),
             _estimate(row.mean, measure.percent),
             *_difference(row.paired, measure.percent),
-            *(_time(time) for time in row.times),
+            *("".join(time.texts) for time in row.times),
         )
     print_table(console, table, drop=("seeds", "mean"))
     if long:
@@ -350,13 +336,6 @@ def _difference(paired: "Paired | None", percent: bool) -> tuple[str, str, str]:
     margin = "-" if math.isnan(low) else f"{low:{form}} to {high:{form}}"
     p = "-" if math.isnan(paired.adjusted) else f"{paired.adjusted:.2g}"
     return f"{scale * paired.difference:{form}}", margin, p
-
-
-def _time(time: "TimeTo") -> str:
-    if time.reached == 0:
-        return f"> {printed(time.horizon)}"
-    middle = printed(time.median) if math.isfinite(time.median) else f"> {printed(time.horizon)}"
-    return middle if time.reached == time.runs else f"{middle} ({time.reached} of {time.runs})"
 
 
 @app.command()

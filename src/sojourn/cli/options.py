@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sojourn._support.configuration import Table as Configuration
-from sojourn._support.files import exists, is_file
+from sojourn._support.files import exists, is_file, nearest_existing
 from sojourn.errors import InvalidFile, InvalidInput
 from sojourn.fleet import BUILT_IN_FLEETS
 from sojourn.fleet.named import read_fleet
@@ -67,9 +67,7 @@ def read_run(folder: Path) -> "Run":
 
 def check_out_folder(folder: Path) -> None:
     """Refuse a folder that cannot be made or written into, before anything is computed."""
-    place = folder.absolute()
-    while not exists(place) and place != place.parent:
-        place = place.parent
+    place = nearest_existing(folder)
     if not place.is_dir():
         raise InvalidInput(f"{folder}: cannot be written ({place.name} is a file): give a folder")
     if not os.access(place, os.W_OK | os.X_OK):

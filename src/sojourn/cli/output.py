@@ -82,7 +82,8 @@ def marked(name: str, pick: str) -> str:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Text in lines of at most ``min(width, 100)`` letters, without a break inside "a ± b", "5 %" or a name.
+    """Text in lines of at most ``min(width, 100)`` letters, without a break inside "a ± b", "5 %"
+    or a name.
 
     >>> print(wrapped("it ends at 0.1178 ± 0.0065", 20))
     it ends at

@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from sojourn.fleet.laws import ServiceLaw
     from sojourn.simulation.scenario import Scenario
     from sojourn.simulation.simulate import Estimates
-    from sojourn.strategy import Choices
+    from sojourn.strategy import Choices, Strategy
     from sojourn.theory.jackson import Analysis
 
 DEFAULT_ROUNDS = 100_000
 DEFAULT_REPLICATES = 20
 AGREE_WITHIN = 4.0
+"""Standard errors: one of 16,000 comparisons differs more by chance, and there are some hundred."""
 WORDS = {"wait": "wait for them", "lose": "are lost and sent anew"}
 
 
@@ -245,36 +246,12 @@ def simulate(
             drift=None if drift is None else read_drift(drift, fleet),
         ),
     )
-    scenario = strategy.scenario
-    if strategy.local_epochs is not None and work is None:
-        raise InvalidInput(
-            f"{source}: local-epochs = {strategy.local_epochs:g}, but how many steps that is depends on "
-            "the samples of each client, which a simulation does not know. Write local-steps (a number, "
-            "or a list with one per client), or give --work."
-        )
-    if work is not None:
-        scenario = replace(scenario, work=work)
+    scenario = _with_work(source, strategy, work)
     factors, network = _traced(strategy.network, fleet, scenario.law, trace_speeds)
     if rounds is None and time is None:
         rounds = DEFAULT_ROUNDS
     has_hours = scenario.has_calendar(network)
-    result: dict[str, object] = {
-        "source": source,
-        "clients": network.size,
-        "concurrency": network.concurrency,
-        "law": scenario.law_text,
-        "server_law": str(scenario.server_law),
-        "policy": scenario.policy.name,
-        "rule": strategy.rule.name,
-        "start": scenario.start_name,
-        "work": scenario.work,
-        **({"offline": scenario.offline} if has_hours else {}),
-    }
-    lines = [
-        f"[bold]{source}[/bold]: {network.size:,} clients, {network.concurrency:,} tasks in flight, "
-        f"{scenario.law_text} service, {scenario.policy.name} dispatch, {scenario.start_name} start"
-        + (f"; tasks of clients that go away {WORDS[scenario.offline]}" if has_hours else "")
-    ]
+    result, lines = _heading(source, strategy.rule.name, scenario, network)
     if factors is not None:
         result["trace"] = {"speeds": "trace" if trace_speeds else "fleet", "factors": factors}
         lines.append(_trace_note(factors, trace_speeds))
@@ -325,6 +302,44 @@ def simulate(
         say_next("plan", source, "--out", "plan.toml")
 
 
+def _with_work(source: str, strategy: "Strategy", work: float | None) -> "Scenario":
+    """The scenario of the strategy, whose service times are multiplied by ``work`` where it is given."""
+    if work is not None:
+        return replace(strategy.scenario, work=work)
+    if strategy.local_epochs is not None:
+        raise InvalidInput(
+            f"{source}: local-epochs = {strategy.local_epochs:g}, but how many steps that is depends on "
+            "the samples of each client, which a simulation does not know. Write local-steps (a number, "
+            "or a list with one per client), or give --work."
+        )
+    return strategy.scenario
+
+
+def _heading(
+    source: str, rule: str, scenario: "Scenario", network: Network
+) -> tuple[dict[str, object], list[str]]:
+    """What is simulated: the first keys of the JSON, and the first line of the screen."""
+    result: dict[str, object] = {
+        "source": source,
+        "clients": network.size,
+        "concurrency": network.concurrency,
+        "law": scenario.law_text,
+        "server_law": str(scenario.server_law),
+        "policy": scenario.policy.name,
+        "rule": rule,
+        "start": scenario.start_name,
+        "work": scenario.work,
+    }
+    line = (
+        f"[bold]{source}[/bold]: {network.size:,} clients, {network.concurrency:,} tasks in flight, "
+        f"{scenario.law_text} service, {scenario.policy.name} dispatch, {scenario.start_name} start"
+    )
+    if scenario.has_calendar(network):
+        result["offline"] = scenario.offline
+        line += f"; tasks of clients that go away {WORDS[scenario.offline]}"
+    return result, [line]
+
+
 def _draw_timeline(
     network: Network, scenario: "Scenario", path: Path, until: float | None, seed: int
 ) -> None:
@@ -359,11 +374,9 @@ def _options(
             raise InvalidInput(
                 f"--law-parameter must be NAME=VALUE with a number, such as sigma=0.5; it is '{pair}'"
             ) from None
-    if law is None and not parameters:
-        return fleet, Choices()
-    if not parameters:
-        return fleet, Choices(law=as_laws(law, "--law"))
-    return fleet, Choices(law=as_laws({"name": law or "exponential", **parameters}))
+    if parameters:
+        return fleet, Choices(law=as_laws({"name": law or "exponential", **parameters}))
+    return fleet, Choices() if law is None else Choices(law=as_laws(law, "--law"))
 
 
 def _traced(

@@ -174,9 +174,10 @@ def tune(
 
 
 def check_loading(spent: float, budget: float) -> None:
-    """Raise if to load the libraries would take longer than the ``budget``, as the command line took ``spent``.
+    """Raise if loading the libraries would exceed ``budget``: the command line took ``spent``.
 
-    On a busy machine loading takes most of a short budget, and who gave too little is told at once.
+    On a busy machine loading takes most of a short budget, and a budget that is too small is
+    refused at once.
 
     >>> check_loading(1.0, 30.0)
     >>> check_loading(9.0, 30.0)

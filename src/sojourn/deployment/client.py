@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sojourn.training.problem.optimizer import ClientState
 
 SEED_STRIDE = 1_000_003
+"""A prime above any number of clients here, so that no client of a run has another run's seed."""
 
 
 class Learnable(Protocol):

@@ -1,9 +1,9 @@
 r"""The asynchronous server as a state machine, without clock, network or torch.
 
 Whoever drives it says what happened and when (``start``, ``completed``, ``failed``, ``joined``,
-``answered``, ``unreachable``, ``left``, ``tick``), and carries out the `Actions` that come back. Between two events
-exactly m tasks are somewhere: held by the server because no client can take them, queued for a
-client, or sent to it.
+``answered``, ``unreachable``, ``left``, ``tick``), and carries out the `Actions` that come back.
+Between two events exactly m tasks are somewhere: held by the server because no client can take
+them, queued for a client, or sent to it.
 
 When clients are gone p is renormalised over those that live. A task remembers p *and n* as they
 were when it was routed, n being the number of clients that p was over, and what its update is
@@ -140,7 +140,7 @@ class Dispatcher:
         )
         self.replan, self.replan_every = replan, replan_every
         self.planned_at = 0
-        """How many updates had been used when the router was last told of new speeds."""
+        """How many updates had been used when the router last got new speeds."""
         self.guard = GuardState(
             Guard() if guard is None else guard,
             size=weights.size,
@@ -555,7 +555,7 @@ class Dispatcher:
         return seconds
 
     def _replan_if_due(self, now: float, actions: Actions) -> None:
-        """Tell the router of new speeds every ``replan_every`` updates, and of a new p for them."""
+        """Give the router new speeds every ``replan_every`` updates, and of a new p for them."""
         if self.counts.used - self.planned_at < self.replan_every:
             return
         self.planned_at = self.counts.used

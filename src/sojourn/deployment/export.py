@@ -34,8 +34,9 @@ BUFFER = "buffer-"
 class Layout:
     """Which part of a flat vector of weights is which entry of a ``state_dict``.
 
-    ``entries`` are ``(name, shape, offset)`` in the order of the ``state_dict``; ``offset`` is where the
-    entry begins in the vector, ``None`` for those in ``buffers``, which are no part of it.
+    ``entries`` are ``(name, shape, offset)`` in the order of the ``state_dict``; ``offset`` is
+    where the entry begins in the vector, ``None`` for those in ``buffers``, which are no part of
+    it.
 
     >>> layout = Layout([("bias", (2,), 0), ("scale", (), None)], {"scale": np.array(3.0)})
     >>> layout.state(np.array([1.0, 2.0]))

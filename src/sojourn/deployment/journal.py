@@ -1,9 +1,10 @@
 """What a running deployment writes into its folder.
 
-``tasks.jsonl`` has a line per update that came to the rule (``used`` or not), ``events.log`` a line per thing that went wrong or
-changed, ``status.json`` how it stands now, ``history.jsonl`` the evaluations so far, and
-``checkpoint.npz`` all that is needed to go on after a crash; ``model.safetensors``, on request, the
-model of that checkpoint, and ``events.jsonl`` the events as JSON, in wall-clock time.
+``tasks.jsonl`` has a line per update that came to the rule (``used`` or not), ``events.log`` a line
+per thing that went wrong or changed, ``status.json`` how it stands now, ``history.jsonl`` the
+evaluations so far, and ``checkpoint.npz`` all that is needed to go on after a crash;
+``model.safetensors``, on request, the model of that checkpoint, and ``events.jsonl`` the events as
+JSON, in wall-clock time.
 """
 
 import json
@@ -32,7 +33,7 @@ from sojourn.deployment.settings import Settings
 from sojourn.deployment.status import RunStatus, write_status
 from sojourn.deployment.tasks import Event, Use
 from sojourn.runs.folder import RunFolder
-from sojourn.runs.history import History
+from sojourn.runs.history import COLUMNS, History
 
 log = logging.getLogger("sojourn.deployment")
 
@@ -41,12 +42,8 @@ MODEL = "model.safetensors"
 JSON_LOG = "events.jsonl"
 HEARTBEAT_SECONDS = 5.0
 RECENT = 20
+"""Updates over which throughput and staleness are measured."""
 LONGEST_LINE = 500
-COLUMNS = (
-    *("round", "time", "test_loss", "test_accuracy", "train_loss", "staleness"),
-    *("gradients", "updates"),
-)
-"""What every history has of an evaluation."""
 WARNINGS = ("refused", "failed", "overdue", "quarantined")
 
 
@@ -63,10 +60,11 @@ class _Pending:
 class Journal:
     """Keeps the record of one run; ``elapsed`` is in seconds of real time, resumed runs included.
 
-    ``condemned`` are those whom their operator had in quarantine when that was last looked up.
-    With ``resume`` it goes on where the checkpoint in the run's folder was made, at ``elapsed_before``;
-    without, it begins anew. If the settings say ``export_model`` every checkpoint has the model beside it,
-    as a ``state_dict`` file; with ``json_log`` events are written to ``events.jsonl``, too.
+    ``condemned`` are those whom their operator had in quarantine when that was last looked up. With
+    ``resume`` it goes on where the checkpoint in the run's folder was made, at ``elapsed_before``;
+    without, it begins anew. If the settings say ``export_model`` every checkpoint has the model
+    beside it, as a ``state_dict`` file; with ``json_log`` events are written to ``events.jsonl``,
+    too.
 
     ``sessions`` are the times at which a server began to run it: seconds of the run, and Unix time.
 
@@ -145,7 +143,8 @@ class Journal:
     ) -> None:
         """An update was applied or dropped: of one dropped the loss counts, its staleness does not.
 
-        ``computing`` is how long its client says that it worked; the rest of the time it was on its way.
+        ``computing`` is how long its client says that it worked; the rest of the time it was on its
+        way.
         """
         used = done.index is not None
         if used:

@@ -36,6 +36,7 @@ SUPERLINK = "superlink"
 START_SECONDS = 300.0
 """Long, for a busy machine; what has ended is not waited for."""
 SILENCE_SECONDS = 20.0
+"""Without news from the server, after which Flower is asked whether it still runs."""
 
 
 class LocalFlower:

@@ -1,6 +1,7 @@
 """The state of a running deployment for Prometheus, at ``http://HOST:PORT/metrics``."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -8,8 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sojourn.deployment.status import RunStatus
+from sojourn.deployment.tasks import Counts
 
-OUTCOMES = ("used", "dropped", "refused", "lost", "withdrawn", "late", "unknown")
+OUTCOMES = tuple(count.name for count in fields(Counts) if count.name != "routed")
 GAUGES = {
     "throughput": "Updates a second, over the last twenty",
     "staleness": "Mean staleness of the last twenty updates, in model versions",

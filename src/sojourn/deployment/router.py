@@ -20,9 +20,9 @@ class Router:
     """What the policy sees of a deployment (a `sojourn.dispatch.View`), and its choices.
 
     ``routing`` is p over all n clients, ``rates`` their service rates as they are known by now, and
-    ``client_weights`` how much each counts (all the same by default); only the living are chosen. ``tasks(client)`` says how many tasks a client has.
-    p of clients after the first ``listed`` is not planned: it is such that they get the share that
-    never-queue would give them.
+    ``client_weights`` how much each counts (all the same by default); only the living are chosen.
+    ``tasks(client)`` says how many tasks a client has. p of clients after the first ``listed`` is
+    not planned: it is such that they get the share that never-queue would give them.
     """
 
     def __init__(

@@ -206,8 +206,8 @@ def measured_network(dispatcher: Dispatcher) -> Network:
     names = [client.name for client in there]
     numbers = [client.number for client in there]
     weights = dispatcher.router.client_weights[numbers]
-    told = None if np.all(weights == weights[0]) else weights
-    fleet = Fleet(rates, names=names, weight=told)
+    alike = bool(np.all(weights == weights[0]))
+    fleet = Fleet(rates, names=names, weight=None if alike else weights)
     in_flight = dispatcher.concurrency
     if dispatcher.router.policy.one_task_each:
         in_flight = min(in_flight, fleet.size)

@@ -77,10 +77,11 @@ class Server:
     """Runs a dispatcher until enough updates were applied.
 
     Nodes have numbers of their own, new at every start; each is asked which client it is. It stays
-    that client for as long as it is there. One whose connection is cut keeps what it was sent for some
-    minutes: others do its tasks meanwhile, and if it comes back its answers are late, not lost. A node that claims to be a client whose own node is alive
-    is not believed until that one is gone or does not answer: it may be the same client, killed and
-    started again faster than its death was noticed.
+    that client for as long as it is there. One whose connection is cut keeps what it was sent for
+    some minutes: others do its tasks meanwhile, and if it comes back its answers are late, not
+    lost. A node that claims to be a client whose own node is alive is not believed until that one
+    is gone or does not answer: it may be the same client, killed and started again faster than its
+    death was noticed.
     """
 
     def __init__(

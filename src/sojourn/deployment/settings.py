@@ -16,7 +16,7 @@ from sojourn.deployment.guard.pacing import LARGEST_SPEED
 from sojourn.deployment.router import Replan
 from sojourn.deployment.transport import Wire
 from sojourn.dispatch import Routed
-from sojourn.errors import InvalidFile
+from sojourn.errors import InvalidFile, reading
 from sojourn.fleet import ROUTINGS, Fleet, Network, named_routing
 from sojourn.rules.privacy import Privacy
 from sojourn.rules.state import client_steps, with_local_steps
@@ -58,7 +58,7 @@ def _option(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Settings:
-    """Every choice of a run; the keys of the configuration are these names and a strategy's, hyphenated.
+    """Every choice of a run: the configuration has these and a strategy's as keys, hyphenated.
 
     ``updates`` is how many tasks are used before the run ends. ``routing`` names a closed-form
     routing over ``fleet``, or a file with a column ``routing`` (both CSV). ``strategy`` (or ``plan``)
@@ -156,7 +156,8 @@ def read_settings(config: Mapping[str, object], folder: Path) -> Settings:
     run_folder = Path(table.take("run-folder", str, default="") or "run")
     file = table.take("strategy", str, default=None) or table.take("plan", str, default=None)
     fleet_name = table.take("fleet", str, default=None)
-    strategy = _strategy(table, file, fleet_name, clients, folder, adapt=options["adapt"])
+    with reading(WHERE):
+        strategy = _strategy(table, file, fleet_name, clients, folder, adapt=options["adapt"])
     table.close()
     whole, listed = strategy.network, None
     if options["rehearse"] and whole.size > clients:
@@ -294,25 +295,22 @@ def _strategy(
     # Imported here: a client's process reads settings and never needs what this loads.
     from sojourn.fleet.named import read_fleet
     from sojourn.strategy import Strategy, read_strategy_file
-    from sojourn.strategy.choices import DECISIONS, Choices, at_location
+    from sojourn.strategy.choices import DECISIONS, Choices
 
     if file and (fleet_name or "routing" in table.values):
         raise InvalidFile(f"{WHERE}: 'plan' holds fleet and routing; leave these two out")
     if file:
         read = read_strategy_file(folder / file, folder)
         choices = Choices.take(table, read.fleet, folder, DECISIONS)
-        found = Strategy.resolve(choices, file=read, folder=folder, where=WHERE, name=file)
+        found = Strategy.resolve(choices, file=read, folder=folder, name=file)
         meant = read.choices.policy
         _check_followed(found, routed=meant is None or meant == Routed.name)
         return found
-    if fleet_name:
-        fleet = at_location(WHERE, read_fleet, fleet_name, folder)
-    else:
-        fleet = Fleet(np.full(clients, 1.0))
+    fleet = read_fleet(fleet_name, folder) if fleet_name else Fleet(np.ones(clients))
     choices = Choices.take(table, fleet, folder, DECISIONS)
     by_speed = choices.routing not in (None, "uniform")
     without = Strategy.resolve(
-        replace(choices, routing=None), fleet=fleet, folder=folder, where=WHERE, name="deployment"
+        replace(choices, routing=None), fleet=fleet, folder=folder, name="deployment"
     )
     _check_followed(without, routed=by_speed)
     if not without.policy.routes:
@@ -322,7 +320,7 @@ def _strategy(
             f"{WHERE}: routing '{choices.routing}' needs the clients' speeds. Name a 'fleet' file, or "
             "set adapt = true to learn them while running."
         )
-    found = Strategy.resolve(choices, fleet=fleet, folder=folder, where=WHERE, name="deployment")
+    found = Strategy.resolve(choices, fleet=fleet, folder=folder, name="deployment")
     if adapt and not isinstance(found.origin.routing, str):
         raise InvalidFile(
             f"{WHERE}: adapt = true computes the routing again from speeds, and the file "

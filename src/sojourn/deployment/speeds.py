@@ -43,11 +43,15 @@ SHORTEST_SECONDS = 1e-6
 
 NORMAL_QUANTILE = 3.719
 EXPONENTIAL_QUANTILE = 9.21
-LEAST_VARIATION = 0.05
-MOST_VARIATION = 4.0
+"""Both are missed once in ten thousand times: 9.21 means, or 3.719 standard deviations above."""
+LEAST_VARIATION, MOST_VARIATION = 0.05, 4.0
+"""Bounds of the squared coefficient of variation, however regular or wild the first tasks are."""
 PRIOR_TASKS = 2.0
+"""Tasks that the exponential law weighs at first, of which it is 1."""
 FORGETTING = 0.995
+"""What is left of a task's weight after each further one: the last 200 tasks count."""
 FIRST_FACTOR = 3.0
+"""Times the slowest first task of others that a client's own may take."""
 
 _LOG_FACTOR = math.log(FACTOR)
 

@@ -35,6 +35,7 @@ UNKNOWN_RATE = 0.1
 """Tasks a second, where nobody has said better; it is soon overruled."""
 
 KNOWN_WEIGHT, UNKNOWN_WEIGHT = 1.0, 0.1
+"""Tasks that the first rate of a client weighs: a guess gives way to the first task that is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Task:
 
     ``version`` is the model version whose weights it carries, ``dispatched`` the number of rounds
     completed by then, ``probability`` the routing probability p of the client and ``clients`` the
-    number n of clients that p was over; its update is divided by ``divisor``. ``ordinal`` counts the tasks routed to this client.
+    number n of clients that p was over; its update is divided by ``divisor``. ``ordinal`` counts
+    the tasks routed to this client.
     """
 
     number: int
@@ -97,14 +99,15 @@ class Actions:
 class Counts:
     """Where every task that was ever routed has gone.
 
-    ``routed == used + dropped + refused + lost + withdrawn + (tasks in flight)`` at all times. ``used`` updates
-    went into the model; ``dropped`` ones were not wanted by the rule, being too stale for it, say;
-    ``refused`` ones were answers that were no good; ``lost`` tasks were taken from a client that
-    failed, left or was overdue, replaced by another, and not answered since; ``withdrawn`` ones were
-    taken from such a client before they were sent to it, so that no work was lost. ``late`` counts replies
-    to tasks no longer in flight: of one that was taken from its client the first counts as used,
-    dropped or refused as well, and the task is not lost any more. ``unknown`` counts replies that
-    name a task that was never sent, or another client's. Neither changes the tasks in flight.
+    ``routed == used + dropped + refused + lost + withdrawn + (tasks in flight)`` at all times.
+    ``used`` updates went into the model; ``dropped`` ones were not wanted by the rule, being too
+    stale for it, say; ``refused`` ones were answers that were no good; ``lost`` tasks were taken
+    from a client that failed, left or was overdue, replaced by another, and not answered since;
+    ``withdrawn`` ones were taken from such a client before they were sent to it, so that no work
+    was lost. ``late`` counts replies to tasks no longer in flight: of one that was taken from its
+    client the first counts as used, dropped or refused as well, and the task is not lost any more.
+    ``unknown`` counts replies that name a task that was never sent, or another client's. Neither
+    changes the tasks in flight.
     """
 
     routed: int = 0

@@ -1,6 +1,6 @@
 """How a server reaches its clients: a protocol, and the values that cross it.
 
-A transport connects *nodes*, which come and go. Which client a node is, the node says itself when it
+A transport connects *nodes*, which join and leave. Which client a node is, the node says itself when it
 is asked. Messages have names; whatever is received says which message it answers.
 """
 
@@ -128,7 +128,8 @@ class Answer:
 class Identity:
     """A node says which client it is: by number, or by the name that the fleet gives it.
 
-    ``None`` if what it says cannot be read. ``version`` is that of Sojourn there; ``None`` if it does not say.
+    ``None`` if what it says cannot be read. ``version`` is that of Sojourn there; ``None`` if it
+    does not say.
     """
 
     message: str

@@ -26,13 +26,13 @@ def analyze(
     r"""Throughput, staleness, load, weights and noise of ``network`` in steady state.
 
     ``policy`` is a name, a table or a value of `sojourn.dispatch`: ``routed`` is the paper's closed
-    network (`sojourn.theory.jackson.analyze`, exact for exponential times), ``never-queue`` is in closed
-    form for every law (`sojourn.theory.never_queue.never_queue`), one's own gives its theory by
-    ``Policy.analysis``. ``engine`` says how a closed network is computed. ``law`` and ``server_law``
-    are the laws of service times as in ``simulate``: a name, a table, a law, or (``law``) a list with
-    one per class; by default the fleet's own. If they are not exponential the result for routed tasks
-    is an approximation, and says so (``is_exact``, ``caution``); that of never-queue depends on them only
-    with ``patience``.
+    network (`sojourn.theory.jackson.analyze`, exact for exponential times), ``never-queue`` is in
+    closed form for every law (`sojourn.theory.never_queue.never_queue`), one's own gives its theory
+    by ``Policy.analysis``. ``engine`` says how a closed network is computed. ``law`` and
+    ``server_law`` are the laws of service times as in ``simulate``: a name, a table, a law, or
+    (``law``) a list with one per class; by default the fleet's own. If they are not exponential the
+    result for routed tasks is an approximation, and says so (``is_exact``, ``caution``); that of
+    never-queue depends on them only with ``patience``.
 
     >>> from sojourn.fleet import Fleet, balanced_routing
     >>> fleet = Fleet([1.0, 2.0])
@@ -43,11 +43,11 @@ def analyze(
     Analysis(throughput 3, staleness 0.5 to 2 rounds, busiest client 100.0% busy)
     """
     chosen = as_policy(policy)
-    if isinstance(chosen, Routed) and not (law is None and server_law is None):
+    if isinstance(chosen, Routed):
         return analyze_routed(network, engine=engine, law=law, server_law=server_law)
     if isinstance(chosen, NeverQueue) and chosen.patience is not None and not network.has_delays:
         return never_queue(network, patience=chosen.patience, law=law)
-    found = chosen.analysis(network, engine=engine)
+    found = chosen.analysis(network)
     if found is None:
         known = " and ".join(
             f"'{name}'" for name, kind in POLICIES.items() if kind.analysis is not Policy.analysis

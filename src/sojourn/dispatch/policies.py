@@ -22,7 +22,6 @@ from sojourn.types import FloatArray
 
 if TYPE_CHECKING:  # a server that chooses clients needs no theory, which is slow to import
     from sojourn.theory.jackson import Analysis
-    from sojourn.theory.jackson.steady_state import Engine
 
 
 @dataclass(frozen=True)
@@ -38,26 +37,27 @@ class Routed(Policy):
     def shares(self, network: Network) -> FloatArray:
         return network.client_routing
 
-    def analysis(self, network: Network, *, engine: "Engine" = "auto") -> "Analysis":
+    def analysis(self, network: Network) -> "Analysis":
         from sojourn.theory.jackson import analyze
 
-        return analyze(network, engine=engine)
+        return analyze(network)
 
 
 @dataclass(frozen=True)
 class NeverQueue(Policy):
     r"""To the idle client that is furthest behind its target rate, so that no task ever waits.
 
-    Client i should be busy a fraction :math:`d_i` of the time (`sojourn.theory.floor.duty_cycles`), that is
-    complete :math:`r_i = d_i \mu_i` tasks per time unit. If :math:`d_i = 1` it goes on as soon as
-    it finishes. Otherwise its k-th task (from 0) is due at :math:`(k + 1/2)/r_i`, and among the idle
-    clients the one with the earliest due task gets the next. With m >= n whoever finishes goes on at
-    once. Whatever the law of the service times, the rates in the long run are :math:`r_i`: a client
-    that fell behind in proportion to time would be first whenever it is idle, hence always busy and
-    not behind. With links a client is busy from when a task is sent to it until the update is back,
-    and :math:`1/\mu_i` includes the links and the time that work waits for a client; a server that takes
-    time makes the rates unknown. Of intermittent clients only those that are present get a task, as a
-    server sees who is connected; if nobody idle is, the task goes to the one who returns first.
+    Client i should be busy a fraction :math:`d_i` of the time (`sojourn.theory.floor.duty_cycles`),
+    that is complete :math:`r_i = d_i \mu_i` tasks per time unit. If :math:`d_i = 1` it goes on as
+    soon as it finishes. Otherwise its k-th task (from 0) is due at :math:`(k + 1/2)/r_i`, and among
+    the idle clients the one with the earliest due task gets the next. With m >= n whoever finishes
+    goes on at once. Whatever the law of the service times, the rates in the long run are
+    :math:`r_i`: a client that fell behind in proportion to time would be first whenever it is idle,
+    hence always busy and not behind. With links a client is busy from when a task is sent to it
+    until the update is back, and :math:`1/\mu_i` includes the links and the time that work waits
+    for a client; a server that takes time makes the rates unknown. Of intermittent clients only
+    those that are present get a task, as a server sees who is connected; if nobody idle is, the
+    task goes to the one who returns first.
 
     With ``patience`` :math:`a`, a task that has not completed after a mean task times of its client
     begins anew there, with the present weights: for times with heavy tails, if a fresh start draws a
@@ -83,7 +83,7 @@ class NeverQueue(Policy):
         found = self.analysis(network)
         return None if found is None else network.fleet.expand(found.shares)
 
-    def analysis(self, network: Network, *, engine: "Engine" = "auto") -> "Analysis | None":
+    def analysis(self, network: Network) -> "Analysis | None":
         from sojourn.theory.never_queue import never_queue
 
         if network.server_rate is not None or (self.patience is not None and network.has_delays):
@@ -458,8 +458,8 @@ class Attempts(Policy):
     At most m clients are at it at once. With ``patience`` an attempt is cut short after so many of
     the client's mean task times: then it is over, without a result. ``sending`` is a time that a
     client takes after its last attempt of the round. Each is one number for all clients, or a list
-    with one for each; who has zero attempts is left out. With the rule ``mindflayer`` this is MindFlayer
-    SGD (arXiv 2410.04285), with ``shadowheart`` Shadowheart SGD (arXiv 2402.04785).
+    with one for each; who has zero attempts is left out. With the rule ``mindflayer`` this is
+    MindFlayer SGD (arXiv 2410.04285), with ``shadowheart`` Shadowheart SGD (arXiv 2402.04785).
     """
 
     name: ClassVar[str] = "attempts"

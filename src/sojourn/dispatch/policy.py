@@ -13,7 +13,6 @@ from sojourn.types import FloatArray
 
 if TYPE_CHECKING:
     from sojourn.theory.jackson import Analysis
-    from sojourn.theory.jackson.steady_state import Engine
 
 
 class View(Protocol):
@@ -118,7 +117,7 @@ class Policy(Checked):
 
     ``routes`` says whether the routing decides, ``one_task_each`` whether a client never holds two
     tasks, so that more tasks than clients make no sense; ``deployable`` whether it can be followed
-    one task at a time, with clients that come and go and tasks that cannot be called back.
+    one task at a time, with clients that join and leave and tasks that cannot be called back.
     """
 
     name: ClassVar[str]
@@ -142,7 +141,7 @@ class Policy(Checked):
         """Every client's share of the completions in the long run, ``(n,)``; ``None``: unknown."""
         return None
 
-    def analysis(self, network: Network, *, engine: "Engine" = "auto") -> "Analysis | None":
+    def analysis(self, network: Network) -> "Analysis | None":
         """The steady state in theory; ``None`` if there is no theory."""
         return None
 

@@ -53,8 +53,9 @@ def check_entries(
 class Column(ABC, Generic[Given, Held]):
     """A field of `Fleet`: what is given is checked and copied once, then read-only.
 
-    A fleet reads its fields in order, so that ``fleet.classes`` is known after the service rates. What it
-    holds is an attribute like any other: planners read a dozen of them for each of thousands of networks.
+    A fleet reads its fields in order, so that ``fleet.classes`` is known after the service rates.
+    What it holds is an attribute like any other: planners read a dozen of them for each of
+    thousands of networks.
     """
 
     required = False
@@ -186,8 +187,8 @@ def positive_vector(name: str, values: ArrayLike, advice: str = "") -> FloatArra
 def is_misspelt(column: str, header: Sequence[str], known: Sequence[str]) -> bool:
     """Whether a column that means nothing here was meant to be a ``known`` one that is missing.
 
-    It is spelt much like it, has two of its letters exchanged or one behind the first replaced, or has it
-    for a part, such as ``downlink_s``. A name may be that of anything.
+    It is spelt much like it, has two of its letters exchanged or one behind the first replaced, or
+    has it for a part, such as ``downlink_s``. A name may be that of anything.
 
     >>> known = ["service_rate", "count", "weight"]
     >>> is_misspelt("counts", ["counts"], known), is_misspelt("Service Rate", ["Service Rate"], known)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -194,9 +194,7 @@ class Fleet:
         >>> Fleet([1.0, 2.0], uplink=[3.0, 4.0]).with_rates([5.0, 6.0]).columns["uplink"].tolist()
         [3.0, 4.0]
         """
-        return Fleet(
-            service_rates, self.counts, self.names, law=self.law, extra=self.extra, **self.columns
-        )
+        return replace(self, service_rates=service_rates)
 
     def label(self, index: int) -> str:
         """What to call class ``index`` in a table."""

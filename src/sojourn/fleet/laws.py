@@ -43,8 +43,13 @@ class _Row(NamedTuple):
     whole: bool = False
 
 
+def fast_share(scv: float) -> float:
+    """The share :math:`f` of fast times of a hyperexponential law, at rate 2f; the others have 2(1 - f)."""
+    return 0.5 * (1.0 + math.sqrt((scv - 1.0) / (scv + 1.0)))
+
+
 def _hyperexponential(random: np.random.Generator, size: int, scv: float) -> FloatArray:
-    fast = 0.5 * (1.0 + math.sqrt((scv - 1.0) / (scv + 1.0)))
+    fast = fast_share(scv)
     rate = np.where(random.random(size) < fast, 2.0 * fast, 2.0 * (1.0 - fast))
     return random.standard_exponential(size) / rate
 
@@ -329,23 +334,21 @@ def _check_parameter(law: str, key: str, value: float, row: _Row) -> None:
         raise InvalidInput(f"{key} of the law {law} must be a whole number; it is {value!r}")
 
 
-def read_laws(
-    given: Laws, fleet: Fleet, where: str = "law", folder: Path | None = None
-) -> tuple[ServiceLaw, ...]:
+def read_laws(given: Laws, fleet: Fleet, *, folder: Path | None = None) -> tuple[ServiceLaw, ...]:
     """`as_laws`, where ``{"name": "trace", "file": "durations.csv"}`` is a law, too.
 
-    Files and modules are sought in ``folder``.
+    Files and modules are looked for in ``folder``.
 
     >>> read_laws(["deterministic", "exponential"], Fleet([1.0, 2.0]))
     (Law('deterministic'), Law('exponential'))
     """
     if not isinstance(given, list | tuple):
-        return _observed(given, fleet, folder) or as_laws(given, where, folder)
+        return _observed(given, fleet, folder) or as_laws(given, folder=folder)
     laws: list[LawLike] = []
     for k, one in enumerate(given):
         traces = _observed(one, fleet, folder)
         laws.append(traces[k % len(traces)] if traces else one)
-    return as_laws(laws, where, folder)
+    return as_laws(laws, folder=folder)
 
 
 def _observed(given: object, fleet: Fleet, folder: Path | None) -> tuple[Trace, ...]:
@@ -365,9 +368,9 @@ def read_trace(path: str | os.PathLike[str], fleet: Fleet) -> tuple[Trace, ...]:
     """Durations observed, in a column ``duration``, as laws to draw from with replacement.
 
     A column ``class`` says to which class of the fleet each belongs, by name or number (from 1);
-    without it all classes share the durations, and one law. Each class is rescaled so that its mean stays
-    1/mu: the trace gives the shape, the fleet the speed; `trace_factors` says by how much, and
-    `trace_fleet` takes the speeds from the trace. A missing, negative or unreadable duration
+    without it all classes share the durations, and one law. Each class is rescaled so that its mean
+    stays 1/mu: the trace gives the shape, the fleet the speed; `trace_factors` says by how much,
+    and `trace_fleet` takes the speeds from the trace. A missing, negative or unreadable duration
     raises ``InvalidFile`` with its line.
     """
     rows = list(read_csv(path, ("class", "duration"), required=["duration"]).rows())
@@ -398,7 +401,7 @@ def trace_factors(fleet: Fleet, laws: Sequence[Trace]) -> FloatArray:
 
 
 def trace_fleet(fleet: Fleet, laws: Sequence[Trace]) -> Fleet:
-    """The fleet at the speeds in the trace, a service rate of one over the mean duration; else as it is.
+    """The fleet at the speeds in the trace: service rates are one over the mean durations.
 
     >>> trace_fleet(Fleet([1.0], uplink=[0.5]), [Trace([4.0, 6.0])]).service_rates.tolist()
     [0.2]

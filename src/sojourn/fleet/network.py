@@ -36,10 +36,10 @@ class Network:
     ``server_rate`` is :math:`\mu_s`, the updates per time unit that the server can make, one
     after the other; ``None`` means that it takes no time.
 
-    A routing may tell clients of one class apart: ``fleet`` then lists the parts of that class one
-    after another, and ``parents``, shape ``(k,)``, gives for each class of ``fleet`` the class of
-    the whole fleet that it belongs to (by default its own number). So clients keep the numbers that
-    they have in the whole fleet.
+    Clients of one class may have different probabilities: ``fleet`` then lists the parts of that
+    class one after another, and ``parents``, shape ``(k,)``, gives for each class of ``fleet`` the
+    class of the whole fleet that it belongs to (by default its own number). So clients keep the
+    numbers that they have in the whole fleet.
 
     >>> Network(Fleet([1.0, 2.0], counts=[2, 1]), routing=[0.25, 0.5], concurrency=3)
     Network(3 clients in 2 classes, concurrency 3)
@@ -94,7 +94,7 @@ class Network:
     def loads(self) -> FloatArray:
         r""":math:`\rho_i = p_i / \mu_i`, the work that a routed task brings to a client.
 
-        Where clients come and go, :math:`p_i/(a_i \mu_i)` with the time that the work waits.
+        Of intermittent clients it is :math:`p_i/(a_i \mu_i)`, with the time that the work waits.
         """
         return self.routing / self.fleet.effective_rates
 
@@ -110,7 +110,7 @@ class Network:
 
     @property
     def is_split(self) -> bool:
-        """Whether the routing tells clients of one class of the whole fleet apart."""
+        """Whether clients of one class of the whole fleet have different probabilities."""
         return self.whole_classes < self.fleet.classes
 
     @property

@@ -32,12 +32,14 @@ from sojourn.live.settings import (
 
 MOST_COMPARED = 12
 WIDEST = 1200.0
-TOLD = {"curvature", "done", "rounds", "end", "error"}
-"""What a pilot says of itself beside the rows of its history."""
+"""Of a timeline, in pixels."""
+REPORTED = {"curvature", "done", "rounds", "end", "error"}
+"""What a pilot reports beside the rows of its history."""
 PARTS = ("numbers", "map", "timeline")
 """Parts of a view, the fastest first."""
 MOST_AT_ONCE = 2
 MOST_KEPT = 12
+"""Pilots that run at a time, and that are remembered."""
 
 
 @dataclass(eq=False)
@@ -68,7 +70,7 @@ class Try:
         """A row of the history; else the curvature, how far it is, or how it ended."""
         if "row" in message:
             self.rows.append(message["row"])
-        for key in TOLD & message.keys():
+        for key in REPORTED & message.keys():
             setattr(self, key, message[key])
 
     def stop(self) -> None:

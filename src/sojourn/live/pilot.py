@@ -1,7 +1,8 @@
 """A pilot run in a process of its own: settings in, rows of its history out, as they come.
 
-``python -m sojourn.live.pilot`` reads one line of JSON and trains on the digits in virtual time. It ends
-when its standard input does, so that nothing is left behind whatever happens to who started it.
+``python -m sojourn.live.pilot`` reads one line of JSON and trains on the digits in virtual time. It
+ends when its standard input does, so that nothing is left behind whatever happens to who started
+it.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ Say = Callable[[Mapping[str, object]], None]
 
 
 def run(settings: Settings, say: Say) -> None:
-    """Train with ``settings``; tells curvature, every row, and how it ended."""
+    """Train with ``settings``; reports the curvature, every row, and how it ended."""
     assert settings.horizon is not None
     network, time = settings.network, settings.horizon
     experiment = Experiment(

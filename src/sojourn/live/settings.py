@@ -21,9 +21,10 @@ from sojourn.figures.heatmap import level_text, levels, shade
 from sojourn.figures.timeline import Timeline
 from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.planning import Plan, plan
+from sojourn.planning.frontier import ObjectiveMap
 from sojourn.planning.objectives import NoiseRate, TimeToAccuracy
 from sojourn.planning.search import group_clients
-from sojourn.planning.search.exponent import exponent_map, exponent_routing
+from sojourn.planning.search.exponent import exponent_routing
 from sojourn.rules import AsyncSGD, GeneralizedAsyncSGD, Rule, Weighting
 from sojourn.simulation.scenario import Scenario
 from sojourn.simulation.simulate import previews
@@ -32,7 +33,7 @@ from sojourn.theory.constants import DEFAULT_CONSTANTS
 from sojourn.theory.floor import noise_floor
 from sojourn.theory.jackson import Analysis
 from sojourn.theory.stability import largest_stable_step
-from sojourn.types import FloatArray, IntArray
+from sojourn.types import FloatArray
 
 Wanted: TypeAlias = NoiseRate | TimeToAccuracy
 
@@ -348,44 +349,36 @@ def landscape(settings: Settings) -> dict[str, object]:
 
     ``never`` is the column of never queueing, where theory knows it; ``best`` the best routing.
     """
-    tasks, values, never = _landscape(settings.fleet, settings.objective)
-    row, column = np.unravel_index(int(np.nanargmin(values)), values.shape)
-    least = min([float(np.nanmin(values)), *([] if never is None else never.tolist())])
-    shades = levels(values / least)
-    beside = None if never is None else levels(never / least)
+    found = _landscape(settings.fleet, settings.objective)
+    exponent, tasks, value = found.best
+    shades, beside = (None if times is None else levels(times) for times in found.times)
+    assert shades is not None
     used = {*shades.ravel().tolist(), *([] if beside is None else beside.tolist())}
     return {
         "exponents": EXPONENTS.tolist(),
-        "tasks": tasks.tolist(),
-        "values": values.tolist(),
+        "tasks": found.tasks.tolist(),
+        "values": found.values.tolist(),
         "shades": [[shade(level) for level in line] for line in shades.tolist()],
         "never": None
-        if never is None or beside is None
-        else {"values": never.tolist(), "shades": [shade(level) for level in beside.tolist()]},
+        if found.never is None or beside is None
+        else {
+            "values": found.never.tolist(),
+            "shades": [shade(level) for level in beside.tolist()],
+        },
         "legend": [
             [shade(level), level_text(level)]
             for level in sorted(used, key=lambda level: level % 99)
         ],
-        "best": {
-            "exponent": float(EXPONENTS[column]),
-            "tasks": int(tasks[row]),
-            "value": float(values[row, column]),
-        },
+        "best": {"exponent": exponent, "tasks": tasks, "value": value},
     }
 
 
 @lru_cache(maxsize=32)
-def _landscape(fleet: Fleet, goal: Wanted) -> tuple[IntArray, FloatArray, FloatArray | None]:
-    """Numbers of tasks, the goal over them and the exponents, and the goal of never queueing."""
+def _landscape(fleet: Fleet, goal: Wanted) -> ObjectiveMap:
+    """The map, remembering the last ones asked for."""
     most = max(2, 3 * fleet.size)
     tasks = np.unique(np.geomspace(1, most, MAP_ROWS).round().astype(np.int64))
-    values = exponent_map(fleet, goal, EXPONENTS, tasks)
-    if not isinstance(goal, NoiseRate):
-        return tasks, values, None
-    uniform = uniform_routing(fleet)
-    analyses = [NeverQueue().analysis(Network(fleet, uniform, int(m))) for m in tasks.tolist()]
-    noise = [analysis.noise_rate for analysis in analyses if analysis is not None]
-    return tasks, values, np.array(noise) if len(noise) == tasks.size else None
+    return ObjectiveMap.of(fleet, goal, EXPONENTS, tasks)
 
 
 def timeline(settings: Settings) -> Timeline:
@@ -401,7 +394,7 @@ def timeline(settings: Settings) -> Timeline:
 
 
 def command(settings: Settings, source: str, base: Fleet) -> dict[str, object]:
-    """The command that tells the same numbers, and which files it needs saved first."""
+    """The command that prints the same numbers, and which files it needs saved first."""
     same = settings.fleet == base
     name, m = shlex.quote(source) if same else "fleet.csv", settings.concurrency
     needs = [] if same else ["fleet.csv"]

@@ -54,8 +54,8 @@ LONGEST_LINE = 1 << 20
 MOST_TASKS = 20_000
 """Tasks of a deployment that its timeline is drawn from: the first ones."""
 RUNNING = {**STATUS, "phase": str}
-SAID = ("name", "status", "waiting", "used", "refused", "rate", "planned", *SENT)
-"""What a client's row repeats of its status."""
+COPIED = ("name", "status", "waiting", "used", "refused", "rate", "planned", *SENT)
+"""What a client's row takes from its status."""
 ANSWER = {"pick": str, "learning_rate": float, "sentence": str}
 EXPERIMENT = {
     **{"rounds?": float, "time?": float, "checkpoint-seconds?": float, "pilot-seeds?": float},
@@ -145,7 +145,7 @@ class RunSeen:
 
 
 class Follower:
-    """All that a run folder tells, as far as it is there."""
+    """All that a run folder holds, as far as it is there."""
 
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder(path)
@@ -539,7 +539,7 @@ class Watcher:
             rate, planned = client.get("rate"), client.get("planned")
             rows.append(
                 {
-                    **{key: client.get(key) for key in SAID},
+                    **{key: client.get(key) for key in COPIED},
                     "against_plan": rate / planned if rate and planned else None,
                     "staleness": None if seen is None else seen.mean,
                     "predicted": theory.get(number),

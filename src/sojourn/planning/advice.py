@@ -15,8 +15,8 @@ def warnings(plan: Plan) -> list[str]:
     r"""What to know before a plan is trusted; empty if nothing is unusual.
 
     Few tasks in flight: its noise rate against never queueing and square-root routing with m = n. A
-    small learning rate: :math:`\eta L` against `sojourn.theory.stability.largest_stable_step` for the plan's
-    tasks and weights.
+    small learning rate: :math:`\eta L` against `sojourn.theory.stability.largest_stable_step` for
+    the plan's tasks and weights.
     """
     return [text for text in (_few_tasks(plan), _small_rate(plan)) if text is not None]
 

@@ -1,4 +1,4 @@
-"""Trade-offs as curves: throughput against staleness, and time against energy to an accuracy."""
+"""Trade-offs as curves and maps: throughput against staleness, time against energy, routing against tasks."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,6 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sojourn._support.numbers import number
+from sojourn.dispatch import NeverQueue
 from sojourn.errors import InvalidInput, UnknownName
 from sojourn.figures.figure import Figure, Series, View
 from sojourn.figures.notebook import table_html
@@ -22,15 +23,22 @@ from sojourn.fleet import (
     named_routing,
     uniform_routing,
 )
-from sojourn.planning.objectives import Energy, Throughput, TimeAndEnergy, TimeToAccuracy
+from sojourn.planning.objectives import (
+    Energy,
+    NoiseRate,
+    Objective,
+    Throughput,
+    TimeAndEnergy,
+    TimeToAccuracy,
+)
 from sojourn.planning.plan import Plan
 from sojourn.planning.search.concurrency import optimize
 from sojourn.planning.search.descent import OverRoutings, lbfgs, softmax
-from sojourn.planning.search.routing import Progress
+from sojourn.planning.search.exponent import exponent_map
 from sojourn.planning.search.starts import PACE_SETTER_MASS, Start, group_clients, pace_setters
 from sojourn.theory.bounds import PAPER, Form, Penalties, penalties
 from sojourn.theory.constants import LearningConstants
-from sojourn.types import FloatArray
+from sojourn.types import FloatArray, IntArray, Step
 
 Penalty = Literal["staleness", "routing"]
 PENALTIES = ("staleness", "routing")
@@ -115,7 +123,7 @@ def frontier(
     points: int = 25,
     server_rate: float | None = None,
     plan: Plan | None = None,
-    progress: Progress | None = None,
+    progress: Step | None = None,
 ) -> Frontier:
     r"""The least staleness penalty for each throughput that ``concurrency`` tasks can reach.
 
@@ -124,8 +132,9 @@ def frontier(
     for :math:`\tau` from the throughput of the least penalty to 99.5 % of the greatest, by the
     method of multipliers, each point begun from the last; several curves are followed, with and
     without pace-setters, and the lowest kept. Uniform, balanced and square-root routing, and
-    ``plan`` if given, are marked. The curve is a single point where all clients are alike and nothing
-    is to be traded. ``server_rate`` is that of the networks. ``progress`` is told of every point. Cost: some hundred short descents.
+    ``plan`` if given, are marked. The curve is a single point where all clients are alike and
+    nothing is to be traded. ``server_rate`` is that of the networks. ``progress`` is called with a
+    word for every point. Cost: some hundred short descents.
 
     >>> from sojourn.fleet import built_in_fleet
     >>> curve = frontier(built_in_fleet("three-clusters"), 30, points=5)
@@ -168,7 +177,7 @@ def frontier(
     )
 
 
-def plan_frontier(plan: Plan, progress: Progress | None = None) -> Frontier:
+def plan_frontier(plan: Plan, progress: Step | None = None) -> Frontier:
     """The `frontier` on which a plan lies, traced for a grouped fleet beyond 200 classes."""
     return frontier(
         traced_fleet(plan.fleet),
@@ -290,6 +299,68 @@ def _penalty(s: Penalties, penalty: Penalty) -> float:
 
 
 @dataclass(frozen=True, eq=False)
+class ObjectiveMap:
+    """An objective over powers of speed (columns) and tasks in flight (rows), and of never queueing.
+
+    ``values`` are those of routings proportional to a power of speed, ``nan`` out of reach;
+    ``never`` has one for every number of tasks, and only for the noise rate, where it is known of
+    never queueing.
+    """
+
+    exponents: FloatArray
+    tasks: IntArray
+    values: FloatArray
+    never: FloatArray | None
+    maximize: bool
+
+    @classmethod
+    def of(
+        cls,
+        fleet: Fleet,
+        objective: Objective,
+        exponents: FloatArray,
+        tasks: IntArray,
+        *,
+        server_rate: float | None = None,
+    ) -> "ObjectiveMap":
+        """The map of a fleet; of one with very many classes that of its groups. Cost: an evaluation per cell."""
+        grouped = traced_fleet(fleet)
+        values = exponent_map(grouped, objective, exponents, tasks, server_rate=server_rate)
+        noise = []
+        if isinstance(objective, NoiseRate):
+            uniform = uniform_routing(fleet)
+            for m in tasks.tolist():
+                network = Network(fleet, uniform, m, server_rate=server_rate)
+                if (analysis := NeverQueue().analysis(network)) is not None:
+                    noise.append(analysis.noise_rate)
+        never = np.array(noise) if noise else None
+        reached = np.where(np.isfinite(values), values, math.nan)
+        return cls(exponents, tasks, reached, never, objective.maximize)
+
+    @property
+    def best(self) -> tuple[float, int, float]:
+        """Exponent, tasks in flight and value of the best routing on the map."""
+        find = np.nanargmax if self.maximize else np.nanargmin
+        row, column = np.unravel_index(int(find(self.values)), self.values.shape)
+        return (
+            float(self.exponents[column]),
+            int(self.tasks[row]),
+            float(self.values[row, column]),
+        )
+
+    @property
+    def times(self) -> tuple[FloatArray, FloatArray | None]:
+        """How many times the best of all the values are, infinite out of reach; and those of never queueing."""
+        best = self.best[2]
+        if self.maximize:
+            return np.nan_to_num(best / self.values, nan=math.inf), None
+        if self.never is None:
+            return np.nan_to_num(self.values / best, nan=math.inf), None
+        best = min(best, float(self.never.min()))
+        return np.nan_to_num(self.values / best, nan=math.inf), self.never / best
+
+
+@dataclass(frozen=True, eq=False)
 class EnergyFrontier:
     """For each ``energy_share`` the best network, its time and its energy, ``(points,)`` each."""
 
@@ -319,7 +390,7 @@ def time_and_energy(
     server_rate: float | None = None,
     server_power: float = 0.0,
     form: Form = PAPER,
-    progress: Progress | None = None,
+    progress: Step | None = None,
 ) -> TimeAndEnergy:
     """The objective that weighs energy against time, each relative to its best for this fleet.
 
@@ -350,7 +421,7 @@ def energy_frontier(
     concurrency: int | None = None,
     server_rate: float | None = None,
     server_power: float = 0.0,
-    progress: Progress | None = None,
+    progress: Step | None = None,
 ) -> EnergyFrontier:
     r"""Time and energy to an accuracy for :math:`\rho` from 0 (time alone) to 1 (energy alone).
 

@@ -367,10 +367,11 @@ class NoiseRate(OfNetworkAlone):
     r"""How fast gradient noise enters unbiased steps, :math:`\nu = S_1/(n^2 \lambda)`.
 
     Two ways to send tasks that move the mean equally fast differ in noise by :math:`\nu` alone
-    (`sojourn.theory.floor.noise_rate`, where weights of clients enter), so it ranks them without constants of the learning problem and
-    without a learning rate. It falls with every task in flight, ever more slowly, while staleness
-    grows: it has no best concurrency, and a plan takes ``usual_concurrency`` = n, beyond which no
-    policy can add a task without queueing. At m = 1 square-root routing is best (times the weights).
+    (`sojourn.theory.floor.noise_rate`, where weights of clients enter), so it ranks them without
+    constants of the learning problem and without a learning rate. It falls with every task in
+    flight, ever more slowly, while staleness grows: it has no best concurrency, and a plan takes
+    ``usual_concurrency`` = n, beyond which no policy can add a task without queueing. At m = 1
+    square-root routing is best (times the weights).
 
     >>> from sojourn.fleet import built_in_fleet, square_root_routing
     >>> fleet = built_in_fleet("three-clusters")

@@ -40,13 +40,12 @@ from sojourn.planning.objectives import (
     usual_concurrency,
 )
 from sojourn.planning.search.concurrency import optimize
-from sojourn.planning.search.routing import Progress
 from sojourn.theory.bounds import max_learning_rate, penalties, per_round
 from sojourn.theory.constants import LearningConstants
 from sojourn.theory.energy import energy_per_round, has_powers
 from sojourn.theory.jackson import analyze
 from sojourn.theory.jackson.classes import NEVER, PLAN, UNIFORM, class_figure, shown_classes
-from sojourn.types import FloatArray
+from sojourn.types import FloatArray, Step
 from sojourn.version import __version__
 
 SAME_RATE = 1e-9
@@ -159,7 +158,8 @@ class Plan:
 
         It has the least noise of any policy that lets tasks finish, and the least staleness. Random
         routing is for servers that may not know who is idle, for servers that take time (nothing is
-        known of never-queue there), and for objectives about energy, which the routing is optimised for.
+        known of never-queue there), and for objectives about energy, which the routing is optimised
+        for.
         """
         return (
             Routed()
@@ -196,7 +196,7 @@ class Plan:
         return {**({"never-queue": never} if never else {}), "plan": self.predict(), **rows}
 
     def never_queue(self, concurrency: int | None = None) -> Prediction | None:
-        """Theory's figures for never queueing, with as many tasks as the plan unless told.
+        """Theory's figures for never queueing, with as many tasks as the plan unless given.
 
         ``None`` where a server takes time, for which they are not known.
         """
@@ -256,10 +256,8 @@ class Plan:
         looked for in ``folder``, by default that of the file.
         """
         table = Table.read(os.fspath(path))
-        learning_rate = table.take("learning-rate", float, default=None)
-        names = table.take("fleet-names", list, default=None)
-        network = Network.from_table(table)
-        objective = read_objective(table, Path(path).parent if folder is None else folder)
+        beside = Path(path).parent if folder is None else folder
+        learning_rate, network, fleet, objective = take_network(table, beside)
         # What to run is for `sojourn.strategy` to read.
         for other in ("strategy", "predicted"):
             table.take(other, dict, default=None)
@@ -271,7 +269,6 @@ class Plan:
                 f"{path}: a strategy, not a plan: it has no [objective]. Read it with Strategy.read."
             )
         with reading(path):
-            fleet = network.whole_fleet(names)
             objective, evaluation = _at_learning_rate(objective, learning_rate, network)
         return cls(
             fleet=fleet,
@@ -319,7 +316,7 @@ def plan(
     learning_rate: float | None = None,
     routing: ArrayLike | str | None = None,
     server_rate: float | None = None,
-    progress: Progress | None = None,
+    progress: Step | None = None,
 ) -> Plan:
     """The best way to drive ``fleet``: whatever is left ``None`` is optimised, jointly.
 
@@ -396,14 +393,26 @@ def network_lines(
     ]
 
 
-def read_objective(table: Table, folder: Path) -> Objective | None:
-    """What a plan in ``table`` was optimised for, with its constants; ``None`` without one."""
+def take_network(
+    table: Table, folder: Path
+) -> tuple[float | None, Network, Fleet, Objective | None]:
+    """What a plan or strategy file says of learning rate, network, whole fleet and, if any, objective.
+
+    These are the lines of `network_lines` and a plan's ``[constants]`` and ``[objective]``; other
+    keys are left to the caller.
+    """
+    rate = table.take("learning-rate", float, default=None)
+    names = table.take("fleet-names", list, default=None)
+    network = Network.from_table(table)
+    with reading(table.where):
+        fleet = network.whole_fleet(names)
     constants = None
     if (inner := table.optional_table("constants")) is not None:
         constants = LearningConstants.from_table(inner)
         inner.close()
     inner = table.optional_table("objective")
-    return None if inner is None else objective_from_table(inner, constants, folder)
+    objective = None if inner is None else objective_from_table(inner, constants, folder)
+    return rate, network, fleet, objective
 
 
 def _at_learning_rate(

@@ -10,7 +10,7 @@ from sojourn.errors import Unreachable
 from sojourn.fleet import Fleet, Network
 from sojourn.planning.plan import Plan
 from sojourn.planning.search.descent import descend
-from sojourn.types import FloatArray
+from sojourn.types import FloatArray, Step
 
 Change = Callable[[Fleet, FloatArray, int], tuple[Fleet | None, FloatArray]]
 
@@ -29,7 +29,7 @@ def sensitivity(
     plan: Plan,
     *,
     classes: Sequence[int] | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Step | None = None,
 ) -> tuple[Sensitivity, ...]:
     """The objective's value with one client of each class gone, and with one twice as fast.
 

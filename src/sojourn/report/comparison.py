@@ -31,7 +31,7 @@ class Paired:
 
     ``p`` is that of the paired t-test, ``adjusted`` the same after Holm's correction for all
     comparisons with the reference; ``low`` and ``high`` bound the difference, with 95 % confidence for
-    all comparisons together (Bonferroni). One seed tells nothing.
+    all comparisons together (Bonferroni). One seed gives neither.
     """
 
     difference: float
@@ -51,10 +51,10 @@ class TimeTo:
     """Times to a target of which some are only known to be longer than the run.
 
     ``median`` counts those as longer than all others, and is infinite if half were not in time.
-    ``restricted`` is the mean of the times cut at ``horizon``, the end of the shortest run that neither
-    diverged nor stopped at the target: a mean that waits for nobody (the restricted mean survival time).
-    ``paired`` has a p-value only where all runs of both strategies reached the target: times cut at the
-    horizon hardly vary, and a t-test on them finds differences by chance.
+    ``restricted`` is the mean of the times cut at ``horizon``, the end of the shortest run that
+    neither diverged nor stopped at the target: a mean that waits for nobody (the restricted mean
+    survival time). ``paired`` has a p-value only where all runs of both strategies reached the
+    target: times cut at the horizon hardly vary, and a t-test on them finds differences by chance.
     """
 
     target: float
@@ -422,7 +422,8 @@ def settings_table(runs: Sequence[Run], target: float | None = None) -> Settings
 def _p_worse(row: Row, measure: Measure, ends: bool) -> float:
     """The p-value by which a strategy is worse than the best of a setting; ``nan`` without a test.
 
-    By times if the row has some and all runs came to the target, else by final values if they are ``ends``.
+    By times if the row has some and all runs came to the target, else by final values if they are
+    ``ends``.
     """
     by_time = row.times[0].paired if row.times else None
     if by_time is not None and not math.isnan(by_time.p):

@@ -133,6 +133,7 @@ def switches(section: Section) -> dict[str, list[str]]:
 
 
 MOST_CHIPS = 12
+"""Buttons beyond which a section has none: they would be a wall of colours."""
 
 
 def chips(section: Section) -> list[dict[str, str]]:

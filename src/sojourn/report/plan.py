@@ -1,7 +1,7 @@
 """The verdict on a plan, and its page: what it gains over what is done now, by class, and why."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,9 +15,8 @@ from sojourn.figures.timeline import TITLE
 from sojourn.fleet import Fleet, Network, uniform_routing
 from sojourn.planning import Plan, Sensitivity, sensitivity
 from sojourn.planning.advice import warnings
-from sojourn.planning.frontier import plan_frontier, traced_fleet
-from sojourn.planning.objectives import NoiseRate, form_of
-from sojourn.planning.search.exponent import exponent_map
+from sojourn.planning.frontier import ObjectiveMap, plan_frontier
+from sojourn.planning.objectives import form_of
 from sojourn.report.page import Drawing, Report, Section
 from sojourn.report.verdict import Verdict
 from sojourn.theory.jackson import Analysis, analyze
@@ -32,7 +31,7 @@ from sojourn.theory.jackson.classes import (
     left_out,
     shown_classes,
 )
-from sojourn.types import FloatArray
+from sojourn.types import FloatArray, Step
 
 MOST_DRAWN = 2000
 """Clients beyond which no timeline is simulated."""
@@ -53,8 +52,6 @@ _WORDS = {
     "energy": "energy to the accuracy",
     "time-and-energy": "weighed time and energy",
 }
-
-Step = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +97,9 @@ class Compared:
     def values(self) -> tuple[float, float]:
         """The objective before and under the plan; before, ``nan`` where it is out of reach.
 
-        A noise rate or a throughput is that of the analysis, which knows laws and absences: the page has
-        one number for each network. A bound is what the plan was optimised for, with exponential times.
+        A noise rate or a throughput is that of the analysis, which knows laws and absences: the
+        page has one number for each network. A bound is what the plan was optimised for, with
+        exponential times.
         """
         name = self.plan.objective.name.replace("-", "_")
         if name in ("noise_rate", "throughput"):
@@ -172,25 +170,6 @@ def _because(compared: Compared, policy: Policy) -> str:
     return f"{head}has {number(gain, 2)} times its {words}.{collected}"
 
 
-@dataclass(frozen=True, eq=False)
-class Traced:
-    """The objective over powers of speed (columns) and tasks in flight, and of never queueing.
-
-    ``nan`` where it is out of reach; ``never`` only for the noise rate, which is known of it.
-    """
-
-    tasks: FloatArray
-    values: FloatArray
-    never: FloatArray | None
-
-    def best(self, maximize: bool) -> FloatArray:
-        """The best power of speed for every number of tasks in flight."""
-        worst = -math.inf if maximize else math.inf
-        found = np.where(np.isnan(self.values), worst, self.values)
-        best = found.max(axis=1) if maximize else found.min(axis=1)
-        return np.where(np.isfinite(best), best, math.nan)
-
-
 def plan_report(
     plan: Plan,
     *,
@@ -203,13 +182,14 @@ def plan_report(
 
     ``policy`` is what will be run, by default what theory recommends. ``now`` has a probability per
     client of each class of ``plan.fleet``; ``command`` is the one to type next. ``step`` is called
-    with the name of every part. Cost: a map of 273 networks, a frontier, two descents per class shown, three simulations.
+    with the name of every part. Cost: a map of 273 networks, a frontier, two descents per class
+    shown, three simulations.
     """
     step("verdict")
     compared = Compared.of(plan, now)
     verdict = compared.verdict(policy, command)
     step("map")
-    found = _traced(plan)
+    found = _mapped(plan)
     opening = _opening(compared, found)
     if plan.fleet.size <= MOST_DRAWN:
         step("timelines")
@@ -253,7 +233,7 @@ def _numbers(compared: Compared) -> str:
     return text
 
 
-def _opening(compared: Compared, found: Traced) -> Section:
+def _opening(compared: Compared, found: ObjectiveMap) -> Section:
     return Section(
         anchor="verdict",
         title="The plan",
@@ -288,29 +268,22 @@ def _ways_table(compared: Compared) -> Table:
     return Table(headings, tuple(rows), title="What each brings")
 
 
-def _traced(plan: Plan) -> Traced:
-    fleet = traced_fleet(plan.fleet)
-    most = max(2 * fleet.size, plan.concurrency)
-    tasks = np.unique(np.append(np.geomspace(1, most, LEVELS).round(), plan.concurrency))
-    rate = plan.network.server_rate
-    values = exponent_map(fleet, plan.objective, EXPONENTS, tasks, server_rate=rate)
-    never = None
-    if isinstance(plan.objective, NoiseRate):
-        analyses = [plan.never_queue(int(m)) for m in tasks.tolist()]
-        noise = [analysis.noise_rate for analysis in analyses if analysis is not None]
-        if len(noise) == tasks.size:
-            never = np.array(noise)
-    return Traced(tasks, np.where(np.isfinite(values), values, math.nan), never)
+def _mapped(plan: Plan) -> ObjectiveMap:
+    most = max(2 * plan.fleet.size, plan.concurrency)
+    levels = np.append(np.geomspace(1, most, LEVELS).round(), plan.concurrency)
+    tasks, rate = np.unique(levels.astype(np.int64)), plan.network.server_rate
+    return ObjectiveMap.of(plan.fleet, plan.objective, EXPONENTS, tasks, server_rate=rate)
 
 
-def _curve(compared: Compared, found: Traced) -> Figure:
+def _curve(compared: Compared, found: ObjectiveMap) -> Figure:
     """The objective against tasks in flight: what is done now, the best power of speed, never queueing."""
     plan, words, first = compared.plan, compared.words, compared.first
     uniform = found.values[:, int(np.argmin(abs(EXPONENTS)))]
     if first == NOW:
-        tasks = found.tasks.astype(int).tolist()
+        tasks = found.tasks.tolist()
         uniform = np.array([_with_tasks(plan, compared.before, m) for m in tasks])
-    curves = {first: uniform, POWER: found.best(plan.objective.maximize)}
+    best = np.fmax if plan.objective.maximize else np.fmin  # of a row out of reach it is nan
+    curves = {first: uniform, POWER: best.reduce(found.values, axis=1)}
     if found.never is not None:
         curves[NEVER] = found.never
     known = {name: np.isfinite(values) for name, values in curves.items()}
@@ -399,12 +372,12 @@ def _class_table(fleet: Fleet, classes: list[int], ways: Mapping[str, Analysis])
     )
 
 
-def _map_section(compared: Compared, found: Traced) -> Section:
-    drawn, best = _map(compared.plan, found, compared.first)
-    words = compared.words
+def _map_section(compared: Compared, found: ObjectiveMap) -> Section:
+    drawn, words = _heatmap(compared.plan, found, compared.first), compared.words
+    exponent, tasks, _ = found.best
     alt = (
         f"The best {words} on the map has the routing proportional to speed to the power "
-        f"{best[0]:.2g} with {best[1]:.0f} tasks in flight."
+        f"{exponent:.2g} with {tasks} tasks in flight."
     )
     return Section(
         anchor="map",
@@ -425,30 +398,23 @@ def _map_section(compared: Compared, found: Traced) -> Section:
     )
 
 
-def _map(plan: Plan, found: Traced, now: str) -> tuple[Heatmap, tuple[float, float]]:
-    """The objective over exponents and tasks in flight, and where on it the best is."""
-    tasks, values = found.tasks, found.values
-    best = float(np.nanmax(values) if plan.objective.maximize else np.nanmin(values))
-    never = None
-    if found.never is not None:
-        best = min(best, *found.never.tolist())
-        never = found.never / best
-    times = best / values if plan.objective.maximize else values / best
-    row, column = np.unravel_index(int(np.nanargmin(times)), times.shape)
-    place = float(EXPONENTS[column]), float(tasks[row])
-    marks = {now: (0.0, float(plan.concurrency)), PLAN: (_exponent(plan), float(plan.concurrency))}
-    return (
-        Heatmap(
-            EXPONENTS,
-            tasks,
-            np.where(np.isnan(times), math.inf, times),
-            "routing proportional to speed to this power",
-            "tasks in flight",
-            [(0.0, "0\nuniform"), (0.5, "½\nroot"), (1.0, "1\nbalanced")],
-            {**marks, "best on the map": place},
-            None if never is None else (NEVER, never),
-        ),
-        place,
+def _heatmap(plan: Plan, found: ObjectiveMap, now: str) -> Heatmap:
+    """The picture of a map, with what is done now, the plan and the best on it marked."""
+    m, (times, never) = float(plan.concurrency), found.times
+    exponent, tasks, _ = found.best
+    return Heatmap(
+        found.exponents,
+        found.tasks.astype(np.float64),
+        times,
+        "routing proportional to speed to this power",
+        "tasks in flight",
+        [(0.0, "0\nuniform"), (0.5, "½\nroot"), (1.0, "1\nbalanced")],
+        {
+            now: (0.0, m),
+            PLAN: (_exponent(plan), m),
+            "best on the map": (exponent, float(tasks)),
+        },
+        None if never is None else (NEVER, never),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TypedDict
 
-from sojourn._support.numbers import number
+from sojourn._support.numbers import UNKNOWN, number
 from sojourn.figures.figure import Figure, Series, Table, View
 from sojourn.figures.palette import inks
 from sojourn.report.outcomes import by_strategy
@@ -15,10 +15,8 @@ from sojourn.runs.factors import Effect, effects_on, levels_of, main_effects
 from sojourn.runs.folder import Run
 from sojourn.runs.measure import relative, scored_by
 
-Candidate = tuple[str, float]
-"""A strategy at a learning rate."""
-Tracks = Mapping[Candidate, list[tuple[float, float]]]
-"""Fraction of the run and score, as it is shown, at every rung that each candidate ran."""
+Tracks = Mapping[tuple[str, float], list[tuple[float, float]]]
+"""Of each strategy at a learning rate: fraction of the run and score, as it is shown, at every rung."""
 
 
 class Condition(TypedDict):
@@ -139,7 +137,7 @@ def _tried_table(tuning: Tuning) -> Table:
 
 
 def _tracks(race: Sequence[Rung], criterion: str) -> Tracks:
-    tracks: dict[Candidate, list[tuple[float, float]]] = {}
+    tracks: dict[tuple[str, float], list[tuple[float, float]]] = {}
     for rung in race:
         scores = relative([float(entry["score"]) for entry in rung["candidates"]], criterion)
         for entry, score in zip(rung["candidates"], scores, strict=True):
@@ -165,6 +163,7 @@ def factors_section(run: Run, index: int) -> Section | None:
     Of a tuning these are the effects on the scores of the first rung, by which other
     combinations were chosen.
     """
+    percent = False
     if run.tuning:
         effects, about = _effects_of_pilots(checked_tuning(run)), "score of the first rung"
     else:
@@ -177,10 +176,11 @@ def factors_section(run: Run, index: int) -> Section | None:
         if not strategies or strategies - set(levels) or len(different) < len(levels):
             return None
         effects = main_effects(run.histories, levels)
-        about = f"final {run.histories[0].measure.name}"
+        percent, about = run.histories[0].measure.percent, f"final {run.histories[0].measure.name}"
     if max((effect.pairs for effect in effects), default=0) < 2:
         return None
     significant = [effect for effect in effects if effect.significant]
+    unit = " points" if percent else ""
     lead = (
         "Strategies that differ in one factor alone are compared with the same seeds. "
         + ("A ratio below 1 is better. " if effects[0].ratio else "")
@@ -193,9 +193,12 @@ def factors_section(run: Run, index: int) -> Section | None:
     return Section(
         anchor=f"factors-{index}",
         title="What each factor is worth",
-        finding="; ".join(f"{e.level} instead of {e.reference}: {_value(e)}" for e in significant),
+        finding="; ".join(
+            f"{e.level} instead of {e.reference}: {_amount(e.value, e.ratio, percent)}{unit}"
+            for e in significant
+        ),
         lead=lead,
-        tables=(_effects_table(effects, about),),
+        tables=(effects_table(effects, about, percent=percent),),
         folded=True,
     )
 
@@ -240,19 +243,28 @@ def _effects_of_pilots(tuning: Tuning) -> list[Effect]:
     return effects_on(scores, levels, ratio=True) if len(scores) > 1 else []
 
 
-def _effects_table(effects: Sequence[Effect], about: str) -> Table:
-    """A row per effect; its interval and test only where seeds were repeated."""
-    tested = any(effect.seeds > 1 for effect in effects)
+def effects_table(effects: Sequence[Effect], about: str, *, percent: bool) -> Table:
+    """A row per effect, in points where it is about a share (``percent``).
+
+    Intervals and tests only where seeds were repeated.
+    """
+    ratio, tested = effects[0].ratio, any(effect.seeds > 1 for effect in effects)
     rows = []
     for effect in effects:
-        row = (f"{effect.factor}: {effect.level}", effect.reference, _value(effect))
-        interval = "–" if math.isinf(effect.high) else f"{effect.low:.3g} to {effect.high:.3g}"
+        value, low, high = (
+            _amount(number, ratio, percent) for number in (effect.value, effect.low, effect.high)
+        )
+        interval = UNKNOWN if math.isinf(effect.high) else f"{low} to {high}"
         test = (interval, "yes" if effect.significant else "no") if tested else ()
-        rows.append((*row, str(effect.pairs), *test))
-    what = f"{'ratio' if effects[0].ratio else 'difference'}, {about}"
+        name = f"{effect.factor}: {effect.level}"
+        rows.append((name, effect.reference, value, str(effect.pairs), *test))
+    what = f"{'ratio' if ratio else 'difference'}, {about}{', points' * percent}"
     columns = ("factor", "instead of", what, "pairs", *(("95 %", "significant") if tested else ()))
     return Table(columns, tuple(rows), title="Main effects")
 
 
-def _value(effect: Effect) -> str:
-    return f"{effect.value:.3g}" if effect.ratio else f"{effect.value:+.3g}"
+def _amount(value: float, ratio: bool, percent: bool) -> str:
+    """A ratio, or a difference with its sign; that of a share in points."""
+    if ratio:
+        return f"{value:.3g}"
+    return f"{100.0 * value:+.1f}" if percent else f"{value:+.3g}"

@@ -1,8 +1,8 @@
 """What rules do with arrays, whichever library they are of: the array API standard.
 
-Weights, and the vectors that a rule keeps, stay in the library and on the device that they came in. Counts
-of a rule are small, and always NumPy's. On NumPy's arrays the operations are those that they always
-were, to the bit.
+Weights, and the vectors that a rule keeps, stay in the library and on the device that they came in.
+Counts of a rule are small, and always NumPy's. On NumPy's arrays the operations are those that they
+always were, to the bit.
 """
 
 import math

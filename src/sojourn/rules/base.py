@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 
 
 class Run(NamedTuple):
-    """What a rule is told of the run: the learning rate, n and m."""
+    """What a rule knows of the run: the learning rate, n and m."""
 
     learning_rate: float
     clients: int
@@ -40,12 +40,14 @@ class Run(NamedTuple):
 class BuiltInRule(Parameters, ABC):
     """A rule whose moves go through the optimiser ``server``.
 
-    Clients take ``local_steps`` steps per task, see `Rule`. With ``privacy_clip`` and ``privacy_noise`` every update is
-    clipped and gets Gaussian noise when it arrives: see `Privacy`.
+    Clients take ``local_steps`` steps per task, see `Rule`. With ``privacy_clip`` and
+    ``privacy_noise`` every update is clipped and gets Gaussian noise when it arrives: see
+    `Privacy`.
 
-    A subclass names what it keeps: ``vectors`` as long as the weights and ``tables`` of one for each
-    client, in the precision of the weights; ``counts``, a whole number for each client; and ``numbers``,
-    0 at first. `shapes` is for vectors of another size. `take` says what it does with an arrival.
+    A subclass names what it keeps: ``vectors`` as long as the weights and ``tables`` of one for
+    each client, in the precision of the weights; ``counts``, a whole number for each client; and
+    ``numbers``, 0 at first. `shapes` is for vectors of another size. `take` says what it does with
+    an arrival.
     """
 
     name: ClassVar[str]
@@ -184,9 +186,10 @@ class DifferenceRule(BuiltInRule):
 class MixingRule(Weighted, DifferenceRule):
     """Differences that count by their client's share, times a learning rate of the server.
 
-    ``server_learning_rate`` is a number, or ``"run"``: then the learning rate of the run, which is tuned, is
-    the server's, and ``local_learning_rate`` is that of the clients. An adaptive ``server`` needs that: its steps do
-    not depend on the size of the differences, so that the clients' rate hardly matters.
+    ``server_learning_rate`` is a number, or ``"run"``: then the learning rate of the run, which is
+    tuned, is the server's, and ``local_learning_rate`` is that of the clients. An adaptive
+    ``server`` needs that: its steps do not depend on the size of the differences, so that the
+    clients' rate hardly matters.
     """
 
     server_learning_rate: float | Literal["run"] = 1.0
@@ -244,8 +247,8 @@ class Buffered:
 class OfCohorts(Buffered):
     """The parts of a rule that waits for the whole cohort of ``concurrency`` tasks.
 
-    Of clients whose task the policy cut short (`Synchronous` with over-selection or a deadline) there is no update:
-    the mean is over the others.
+    Of clients whose task the policy cut short (`Synchronous` with over-selection or a deadline)
+    there is no update: the mean is over the others.
     """
 
     hears_of_cuts: ClassVar[bool] = True

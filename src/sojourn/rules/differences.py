@@ -18,10 +18,11 @@ class FedAsync(MixingRule):
 
     .. math:: w \leftarrow (1-\alpha_\tau) w + \alpha_\tau x, \qquad \alpha_\tau = \alpha\, s(\tau)
 
-    With ``debias`` :math:`\alpha_\tau` is multiplied by the client's weight (at most 1 in all), and with
-    ``server_learning_rate`` the whole move by that rate. ``mixing`` is :math:`\alpha`; ``decay`` names :math:`s`: ``constant`` (1), ``polynomial``
-    (:math:`(1+\tau)^{-a}`) or ``hinge`` (1 if :math:`\tau \le b`, else
-    :math:`1/(a(\tau-b)+1)`). ``a`` is .5 for the polynomial and 10 for the hinge if not given.
+    With ``debias`` :math:`\alpha_\tau` is multiplied by the client's weight (at most 1 in all), and
+    with ``server_learning_rate`` the whole move by that rate. ``mixing`` is :math:`\alpha`;
+    ``decay`` names :math:`s`: ``constant`` (1), ``polynomial`` (:math:`(1+\tau)^{-a}`) or ``hinge``
+    (1 if :math:`\tau \le b`, else :math:`1/(a(\tau-b)+1)`). ``a`` is .5 for the polynomial and 10
+    for the hinge if not given.
     APPFL's FedAsync divides :math:`\alpha` by n where the number of clients is set; this does not.
     """
 
@@ -60,6 +61,7 @@ class FedAsync(MixingRule):
 
 
 _DECAY_RATES = {"constant": 1.0, "polynomial": 0.5, "hinge": 10.0}
+"""The parameter a of a decay where none is given, as in the experiments of FedAsync's authors."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from numba import njit
 from numpy.typing import NDArray
+
+from sojourn._support.compiling import njit
 
 
 @njit(cache=True, nogil=True)

@@ -106,8 +106,9 @@ class Server(Parameters, ABC):
     by :math:`1 - \text{rate}\,\rho\,\lambda` at every move (decoupled, as in AdamW), and
     ``schedule`` gives :math:`\rho`, by which the learning rate is multiplied.
 
-    With ``average`` :math:`f` the model that is evaluated and delivered is a mean over about the last
-    fraction f of the versions, whichever version that is, while tasks go out with the weights themselves:
+    With ``average`` :math:`f` the model that is evaluated and delivered is a mean over about the
+    last fraction f of the versions, whichever version that is, while tasks go out with the weights
+    themselves:
 
     .. math:: \bar w \leftarrow \bar w + \min\bigl(1, \tfrac1{f k}\bigr)(w_k - \bar w)
 

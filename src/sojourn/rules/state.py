@@ -9,7 +9,6 @@ rule that buffers makes a new version only when it empties its buffer.
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sojourn._support.checks import check_per_client, check_positive
+from sojourn._support.memory import physical_bytes
 from sojourn.errors import InvalidInput
 from sojourn.rules.arrays import copied
 from sojourn.types import IntArray, Vector
@@ -105,12 +105,13 @@ class Arrival(NamedTuple):
 
     ``update`` is a stochastic gradient if the rule's ``sends`` is ``"gradient"`` (of several local
     steps: that of `sent_back`), or the locally trained weights minus those sent if it is
-    ``"difference"``; ``sent`` is what the task was sent with; ``staleness`` counts the model versions made since. ``share`` is the client's share of all
-    tasks as known when this one was sent, and ``divisor`` what the weight of the update is divided
-    by, fixed then (see `Weighting`). ``round`` counts the completions before this one, ``progress``
-    is the fraction of the run that is over (0 where its end is not known). Of a task that was
-    ``cut`` short there is no update (it is zero); only rules that say so hear of it. ``loss`` is the
-    mean loss that the client saw over its ``steps`` local steps, not a number where nobody says.
+    ``"difference"``; ``sent`` is what the task was sent with; ``staleness`` counts the model
+    versions made since. ``share`` is the client's share of all tasks as known when this one was
+    sent, and ``divisor`` what the weight of the update is divided by, fixed then (see `Weighting`).
+    ``round`` counts the completions before this one, ``progress`` is the fraction of the run that
+    is over (0 where its end is not known). Of a task that was ``cut`` short there is no update (it
+    is zero); only rules that say so hear of it. ``loss`` is the mean loss that the client saw over
+    its ``steps`` local steps, not a number where nobody says.
     """
 
     update: Vector
@@ -140,7 +141,7 @@ class ServerState(NamedTuple):
 
     @property
     def model(self) -> Vector:
-        """What is evaluated and delivered: the average of versions or the rule's model, if there is one.
+        """What is evaluated and delivered: an average of versions, the rule's model or the weights.
 
         Tasks are sent with ``weights`` all the same.
         """
@@ -220,8 +221,8 @@ class Rule(Protocol):
 class ClientPart(Protocol):
     """The part of a rule that its clients carry out, where it has one: both methods, or neither.
 
-    ``sent`` is what the task was sent with. ``own`` are the arrays that stayed with the client after its
-    task before; they are empty at first. Nothing may be changed in place.
+    ``sent`` is what the task was sent with. ``own`` are the arrays that stayed with the client
+    after its task before; they are empty at first. Nothing may be changed in place.
     """
 
     def client_shift(self, sent: Vector, own: Mapping[str, Vector]) -> Vector:
@@ -298,8 +299,8 @@ def check_memory(rule: Rule, clients: int, weights: Vector) -> None:
     Rules that do not say what they keep are taken to keep little.
     """
     count = getattr(rule, "memory", lambda clients, dimension: 0)(clients, weights.size)
-    needed, present = count * weights.itemsize, _physical_bytes()
-    if present is not None and needed > present:
+    needed, present = count * weights.itemsize, physical_bytes()
+    if needed > present:
         raise InvalidInput(
             f"the rule '{rule.name}' keeps {count:,} numbers beyond the weights, for {clients:,} "
             f"clients and {weights.size:,} weights: {needed / 1e9:,.1f} GB, where this machine has "
@@ -316,17 +317,6 @@ def keeps_table(rule: Rule, clients: int) -> bool:
     >>> keeps_table(ACE(), clients=30), keeps_table(AsyncSGD(), clients=30)
     (True, False)
     """
-    return _vectors(rule, clients) >= clients
-
-
-def _vectors(rule: Rule, clients: int) -> int:
     memory = getattr(rule, "memory", lambda clients, dimension: 0)
-    return int(memory(clients, 2) - memory(clients, 1))
-
-
-def _physical_bytes() -> int | None:
-    """All the memory there is; what is free now says little, since caches give way."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
+    per_weight = memory(clients, 2) - memory(clients, 1)
+    return bool(per_weight >= clients)

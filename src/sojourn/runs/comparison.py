@@ -21,11 +21,11 @@ def significant_difference(
 ) -> float | None:
     """Mean paired difference ``first - second`` if significant at 5 % (paired t-test), else ``None``.
 
-    ``tests`` corrects for several tests: a number of them (Bonferroni), or a `SequentialTest`, which has
-    more power where the tests are interim analyses of growing data. An infinite score is a run that
-    diverged or did not reach a target. Pairs in which both are infinite are left out. If only one of a
-    pair is infinite, in at least two pairs and always on the same side, the difference is infinite; a
-    single such pair decides nothing.
+    ``tests`` corrects for several tests: a number of them (Bonferroni), or a `SequentialTest`,
+    which has more power where the tests are interim analyses of growing data. An infinite score is
+    a run that diverged or did not reach a target. Pairs in which both are infinite are left out. If
+    only one of a pair is infinite, in at least two pairs and always on the same side, the
+    difference is infinite; a single such pair decides nothing.
 
     >>> significant_difference([1.0, 1.1, 0.9, 1.0], [2.0, 2.2, 1.9, 2.1])
     -1.05

@@ -1,7 +1,8 @@
 """What each factor of a factorial experiment is worth: main effects with confidence intervals.
 
-Strategies differ in policy, weighting, rule, server optimiser, averaging and local work. The main effect of a
-level is its mean difference from the reference level between strategies that agree in all other factors.
+Strategies differ in policy, weighting, rule, server optimiser, averaging and local work. The main
+effect of a level is its mean difference from the reference level between strategies that agree in
+all other factors.
 """
 
 import math
@@ -26,9 +27,10 @@ Levels = Mapping[str, str]
 class Effect:
     r"""What ``level`` is worth beside ``reference``, other factors being equal.
 
-    ``pairs`` strategies differ in this factor alone. ``value`` is their mean difference, or with ``ratio`` their
-    geometric mean ratio, taken for every seed and then over the seeds; ``low`` and ``high`` bound it with 95 %,
-    over all effects of the experiment together (Bonferroni), from the spread over seeds.
+    ``pairs`` strategies differ in this factor alone. ``value`` is their mean difference, or with
+    ``ratio`` their geometric mean ratio, taken for every seed and then over the seeds; ``low`` and
+    ``high`` bound it with 95 %, over all effects of the experiment together (Bonferroni), from the
+    spread over seeds.
     """
 
     factor: str
@@ -75,10 +77,10 @@ def main_effects(
 ) -> list[Effect]:
     """The main effects on the final primary measure, or on the time to ``target`` of it.
 
-    ``levels`` has the levels of every strategy by name. Effects on times, losses and other measures of which less is
-    better are ratios; those on accuracies are differences. A run that diverged counts as
-    the worst of all runs, and one that did not reach the target as its end: effects are then at least as large as
-    shown.
+    ``levels`` has the levels of every strategy by name. Effects on times, losses and other measures
+    of which less is better are ratios; those on accuracies are differences. A run that diverged
+    counts as the worst of all runs, and one that did not reach the target as its end: effects are
+    then at least as large as shown.
 
     Cost: strategies squared times seeds.
     """
@@ -91,7 +93,7 @@ def main_effects(
 def effects_on(
     values: Mapping[str, Mapping[int, float]], levels: Mapping[str, Levels], *, ratio: bool = False
 ) -> list[Effect]:
-    """The main effects on ``values``, a number per strategy and seed; with ``ratio``, of their logarithms.
+    """The main effects on ``values`` by strategy and seed; with ``ratio``, on their logarithms.
 
     The reference of a factor is its level with the most partners, of equal ones the first.
 

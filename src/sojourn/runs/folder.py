@@ -82,7 +82,7 @@ class Run:
 
     @property
     def targets(self) -> list[float]:
-        """The targets whose times the summary tells, rising."""
+        """The targets whose times the summary has, rising."""
         found: set[float] = set()
         for entry in self.summary.get("strategies", []):
             found.update(_target(key, self.path) for key in entry.get("time_to", {}))

@@ -30,7 +30,7 @@ Clock = Literal["virtual", "real"]
 _LABELS = ("strategy", "seed", "learning_rate", "clock")
 _WHOLE = ("round", "gradients", "updates")
 _JUDGED = ("primary", "higher_is_better")
-_COLUMNS = (
+COLUMNS = (
     "round",
     "time",
     "test_loss",
@@ -40,6 +40,7 @@ _COLUMNS = (
     "gradients",
     "updates",
 )
+"""What every history has of an evaluation."""
 _ROW = {
     **dict.fromkeys(("strategy", "clock"), str),
     **dict.fromkeys(("seed", *_WHOLE), int),
@@ -47,7 +48,7 @@ _ROW = {
     **{"primary": str, "higher_is_better": bool, "diverged_at": (int, None)},
 }
 """What a row of the file holds; all else is a number or null."""
-RESERVED = frozenset((*_LABELS, *_COLUMNS, *_JUDGED, "diverged_at", "accuracy", "loss"))
+RESERVED = frozenset((*_LABELS, *COLUMNS, *_JUDGED, "diverged_at", "accuracy", "loss"))
 """Names that no metric may have."""
 
 
@@ -57,9 +58,10 @@ class History:
 
     ``round`` counts completed tasks, ``time`` is virtual or real (``clock``); ``train_loss`` is the
     mean over the tasks completed since the row before, and ``staleness`` over those of them that
-    the rule used (``nan`` if there were none); ``gradients`` (computed by clients) and ``updates`` (model versions made by the server)
-    count from the start. ``diverged_at`` is the round in which the run became infinite, if it did:
-    the rows before it are there. ``weights`` are those at the end, and are not written to the file.
+    the rule used (``nan`` if there were none); ``gradients`` (computed by clients) and ``updates``
+    (model versions made by the server) count from the start. ``diverged_at`` is the round in which
+    the run became infinite, if it did: the rows before it are there. ``weights`` are those at the
+    end, and are not written to the file.
 
     ``metrics`` are columns of the user's own by name, and ``primary`` is the `Measure` that the run
     is judged by: unless one is given, the accuracy, or the loss where there are no labels.
@@ -84,7 +86,7 @@ class History:
     primary: Measure | None = None
 
     def __post_init__(self) -> None:
-        for name in _COLUMNS:
+        for name in COLUMNS:
             kind = np.int64 if name in _WHOLE else np.float64
             object.__setattr__(self, name, self._column(name, getattr(self, name), kind))
         metrics = {n: self._column(n, values, np.float64) for n, values in self.metrics.items()}
@@ -153,8 +155,8 @@ class History:
         if name in self.metrics:
             return self.metrics[name]
         column = f"test_{name}" if name in ("accuracy", "loss") else name
-        if column not in _COLUMNS:
-            raise UnknownName("column", name, ["accuracy", "loss", *self.metrics, *_COLUMNS])
+        if column not in COLUMNS:
+            raise UnknownName("column", name, ["accuracy", "loss", *self.metrics, *COLUMNS])
         values: FloatArray = getattr(self, column)
         return values
 
@@ -191,11 +193,11 @@ class History:
         return float(np.trapezoid(values, place)) / float(place[-1] - place[0])
 
     def time_to(self, target: float) -> float:
-        """The time of the first evaluation at which the primary measure is at least as good as ``target``.
+        """The time of the first evaluation whose primary measure is at least as good as ``target``.
 
-        ``nan`` if there is none (`Measure.first`). This is the one time to a target: summaries, tables,
-        figures, `sojourn tune` and its page all show it, and nothing is interpolated. The target was not
-        yet reached at the previous evaluation, `resolution` time units earlier.
+        ``nan`` if there is none (`Measure.first`). This is the one time to a target: summaries,
+        tables, figures, `sojourn tune` and its page all show it, and nothing is interpolated. The
+        target was not yet reached at the previous evaluation, `resolution` time units earlier.
         """
         k = self.measure.first(self.values(self.measure), target)
         return math.nan if k is None else float(self.time[k])
@@ -210,7 +212,7 @@ class History:
     def to_records(self) -> list[dict[str, object]]:
         """One dictionary per row, labels included: what ``pandas.DataFrame`` and polars take."""
         labels = {name: getattr(self, name) for name in _LABELS}
-        names = (*_COLUMNS, *self.metrics)
+        names = (*COLUMNS, *self.metrics)
         columns = [self.values(name).tolist() for name in names]
         primary = self.measure
         judged = dict(zip(_JUDGED, (primary.name, primary.higher_is_better), strict=True))
@@ -228,7 +230,7 @@ class History:
         """The rows as a pandas ``DataFrame``; pandas is not installed with Sojourn."""
         import pandas
 
-        columns = [*_LABELS, *_COLUMNS, *self.metrics, "diverged_at"]
+        columns = [*_LABELS, *COLUMNS, *self.metrics, "diverged_at"]
         return pandas.DataFrame(self.to_records(), columns=columns)
 
     @staticmethod
@@ -291,7 +293,7 @@ def _parse_row(line: str, where: str) -> dict[str, Any]:
     row = parse_json(line, where)
     if not isinstance(row, dict):
         raise InvalidFile(f"{where}: a row must be a JSON object")
-    for name in (*_LABELS, *_COLUMNS):
+    for name in (*_LABELS, *COLUMNS):
         if name not in row:
             raise InvalidFile(f"{where}: there is no '{name}'. Is this a history?")
     check_shape(row, {f"{name}?": _ROW.get(name, (float, None)) for name in row}, where)
@@ -307,7 +309,7 @@ def _history_of(rows: list[dict[str, Any]]) -> History:
     name = first.get("primary")
     return History(
         **{name: first[name] for name in _LABELS},
-        **{name: column(name) for name in _COLUMNS},
+        **{name: column(name) for name in COLUMNS},
         diverged_at=rows[-1].get("diverged_at"),
         metrics={name: column(name) for name in first if name not in RESERVED},
         primary=None if name is None else Measure(name, bool(first.get("higher_is_better", True))),

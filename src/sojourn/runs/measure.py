@@ -61,7 +61,7 @@ class Measure:
         return value >= target if self.higher_is_better else value <= target
 
     def first(self, values: Sequence[float] | FloatArray, target: float) -> int | None:
-        """The first of a run's evaluations that is at least as good as ``target``; ``None`` if there is none.
+        """The first evaluation of a run at least as good as ``target``; ``None`` if there is none.
 
         This is the one definition of when a target was reached. `History.time_to` is the time of this
         evaluation, and a run that stops at a target stops here.
@@ -85,7 +85,7 @@ class Measure:
         return float(time[k - 1] + part * (time[k] - time[k - 1]))
 
     def leaps(self, before: float, after: float) -> bool:
-        """Whether ``after`` is so much better than ``before`` that evaluations between them are worth having.
+        """Whether ``after`` is so much better than ``before`` that more evaluations are worth it.
 
         Two points of accuracy; of anything else, a twentieth.
         """

@@ -9,8 +9,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from sojourn._support.compiling import njit
 from sojourn.errors import InvalidInput
 from sojourn.fleet import Network
 from sojourn.fleet.calendars import Drift, Hours
@@ -27,8 +27,8 @@ class Calendar(NamedTuple):
     """Speeds within a window: client i's are ``speed[first[i]:first[i + 1]]``, each from ``begin`` on.
 
     ``at[i]`` is the step that client i is in, ``end[0]`` the end of the window; ``loses[0]`` says
-    whether tasks of a client that goes away are lost, ``leaves[0]`` whether anybody ever does. The kernels take ``None`` for clients that are
-    always there, and are then compiled without it.
+    whether tasks of a client that goes away are lost, ``leaves[0]`` whether anybody ever does. The
+    kernels take ``None`` for clients that are always there, and are then compiled without it.
     """
 
     first: IntArray

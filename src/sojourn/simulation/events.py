@@ -1,8 +1,9 @@
 """The compiled kernels for clients alone: with a clock for every busy client, and without.
 
-`advance` is for any service-time law and any dispatch policy that has a code here. Every busy client has
-one entry in a heap with four children per node, ordered by (time of completion, order in which services
-began), so that ties are broken the same way on every machine. Cost: O(log min(n, m)) per round.
+`advance` is for any service-time law and any dispatch policy that has a code here. Every busy
+client has one entry in a heap with four children per node, ordered by (time of completion, order in
+which services began), so that ties are broken the same way on every machine. Cost: O(log min(n, m))
+per round.
 
 `advance_memoryless` is for exponential service, routed dispatch and never-queue. Exponential service
 forgets, so no clock per client is needed: the next client to finish is drawn among the busy ones in
@@ -22,9 +23,9 @@ no harm, which spares the kernels branches.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sojourn._support.compiling import njit
 from sojourn.types import FloatArray, IntArray
 
 ROUTED, NEVER_QUEUE, IDLE, SYNCHRONOUS = 0, 1, 2, 3
@@ -147,14 +148,9 @@ class DueTimes(NamedTuple):
 
 
 def due_times(interval: FloatArray) -> DueTimes:
-    """The due times of `NeverQueue` before any task is sent; ``interval`` has shape ``(n,)``."""
+    """The due times of `NeverQueue` before any task is sent; ``interval`` is ``(n,)``, empty without."""
     n = interval.size
     return DueTimes(interval, np.zeros(n, dtype=np.int64), np.full(n + 4, np.inf))
-
-
-def no_due_times() -> DueTimes:
-    """For policies without due times."""
-    return DueTimes(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0))
 
 
 def fill_pool(due_times: DueTimes, pool: NDArray[np.uint32], clients: IntArray) -> int:
@@ -489,13 +485,12 @@ def advance_memoryless(
 ) -> tuple[int, float, bool]:
     """Run until the output is full, random numbers run out, or the clock passes ``limit``.
 
-    ``picks`` are uniform numbers that draw finishers, ``gaps`` unit exponential times, of which as many
-    are used; ``cursor`` says how many of targets and picks have been. They are those of a `Dispatch`,
-    whose unpacking would show in short runs. With ``due_times`` (never-queue) the client whose task is due first, among
-    the first ``idle_clients`` of ``pool`` and the finisher, gets the task; without, the kernel is
-    compiled without them.
-    ``done`` rounds were completed before. Returns the rounds written, the clock, and whether it has
-    passed ``limit``.
+    ``picks`` are uniform numbers that draw finishers, ``gaps`` unit exponential times, of which as
+    many are used; ``cursor`` says how many of targets and picks have been. They are those of a
+    `Dispatch`, whose unpacking would show in short runs. With ``due_times`` (never-queue) the
+    client whose task is due first, among the first ``idle_clients`` of ``pool`` and the finisher,
+    gets the task; without, the kernel is compiled without them. ``done`` rounds were completed
+    before. Returns the rounds written, the clock, and whether it has passed ``limit``.
     """
     ends, following, sent = queues
     members, start, size, bound, mixed, bucket, rate = busy

@@ -89,8 +89,7 @@ class _KernelRun(ABC):
         self._targets = (shuffled_stream if self._shuffled else routed_stream)(network, drawing)
         self._choices = Stream(choosing.random, block=self._block)
         self._pool = np.arange(network.size, dtype=np.uint32)
-        never_queue = isinstance(policy, NeverQueue)
-        self._due_times = _due_times(network, scenario) if never_queue else events.no_due_times()
+        self._due_times = events.due_times(_intervals(network, scenario))
 
     @property
     def _cohorts(self) -> bool:
@@ -135,13 +134,15 @@ class _KernelRun(ABC):
         return None
 
 
-def _due_times(network: Network, scenario: Scenario) -> events.DueTimes:
-    """When tasks are due; work that differs between clients changes their proportions."""
+def _intervals(network: Network, scenario: Scenario) -> FloatArray:
+    """Times between the due tasks of every client; empty for policies without due times."""
     fleet, m = network.fleet, network.concurrency
+    if not isinstance(scenario.policy, NeverQueue):
+        return np.zeros(0)
     if not isinstance(scenario.work, tuple):
-        return events.due_times(fleet.expand(intervals(fleet, m)))
-    clients = each_client(network).fleet
-    return events.due_times(intervals(clients, m, scenario.client_work(network)))
+        return fleet.expand(intervals(fleet, m))
+    # Work that differs between clients changes the proportions of their rates.
+    return intervals(each_client(network).fleet, m, scenario.client_work(network))
 
 
 class _MemorylessRun(_KernelRun):

@@ -58,14 +58,14 @@ class ScenarioParts(TypedDict, total=False):
 class Scenario:
     """How tasks are served and sent: one value from the experiment to the schedule on disk.
 
-    ``law`` is the law of the service times by name, as a table or as a value, or a list with one per
-    class of the (whole) fleet; the attribute is a tuple of laws. ``policy`` says who gets the next
-    task (`sojourn.dispatch`) and ``start`` where the first tasks are: ``"spread"``, ``"stationary"`` or
-    the number of tasks of each client. A task takes ``work`` service times, such as the local steps of a
-    client: one number for all clients, or one for each. With ``paired`` every
-    client draws its service times from a stream of its own, so that the j-th task of a client takes
-    the same time under every policy, routing and concurrency with the same seed: differences between
-    strategies are then due to the strategies.
+    ``law`` is the law of the service times by name, as a table or as a value, or a list with one
+    per class of the (whole) fleet; the attribute is a tuple of laws. ``policy`` says who gets the
+    next task (`sojourn.dispatch`) and ``start`` where the first tasks are: ``"spread"``,
+    ``"stationary"`` or the number of tasks of each client. A task takes ``work`` service times,
+    such as the local steps of a client: one number for all clients, or one for each. With
+    ``paired`` every client draws its service times from a stream of its own, so that the j-th task
+    of a client takes the same time under every policy, routing and concurrency with the same seed:
+    differences between strategies are then due to the strategies.
 
     Where the network has links and a server that take time, ``link_law`` and ``server_law`` are the
     laws of those times, exponential by default. In steady state the law of the links does not
@@ -217,7 +217,7 @@ class Scenario:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], folder: Path | None = None) -> "Scenario":
-        """The scenario in a table; what users brought is sought in ``folder``."""
+        """The scenario in a table; what users brought is looked for in ``folder``."""
         return cls(
             law=as_laws(table["law"], folder=folder),
             policy=as_policy(table["policy"], folder=folder),

@@ -1,6 +1,6 @@
 """What happened when: for every completed task its client, its dispatch and its time.
 
-And what that tells: how long clients computed, received and sent, what energy and bytes it took.
+And what follows from it: how long clients computed, received and sent, what energy and bytes it took.
 """
 
 import os
@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from html import escape
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from sojourn._support.checks import check_number
-from sojourn._support.compiling import Deferring  # noqa: F401
+from sojourn._support.compiling import njit
 from sojourn.dispatch import Idle, NeverQueue, Routed, Shuffled, Synchronous
 from sojourn.errors import InvalidInput
 from sojourn.figures.timeline import Timeline
@@ -112,11 +111,10 @@ class Schedule:
         tasks is ``m - 1``.
         """
         self._check_warm_up(warm_up)
-        total = np.zeros(self.network.size, dtype=np.int64)
-        number = np.zeros(self.network.size, dtype=np.int64)
-        _add_delays(self.client, self.dispatched, warm_up, total, number)
-        mean = np.full(self.network.size, np.nan)
-        np.divide(total, number, out=mean, where=number > 0)
+        n, client = self.network.size, self.client[warm_up:]
+        total = np.bincount(client, weights=self.relative_delay[warm_up:], minlength=n)
+        number = np.bincount(client, minlength=n)
+        mean: FloatArray = np.divide(total, number, out=np.full(n, np.nan), where=number > 0)
         return mean
 
     def timeline(self, until: float | None = None) -> Timeline:
@@ -187,21 +185,8 @@ def _add_presence(
         seen[client[t]] += t - max(dispatched[t], warm_up)
 
 
-@njit(cache=True, nogil=True)
-def _add_delays(
-    client: NDArray[np.int32],
-    dispatched: IntArray,
-    warm_up: int,
-    total: IntArray,
-    number: IntArray,
-) -> None:
-    for t in range(warm_up, client.size):
-        total[client[t]] += t - dispatched[t]
-        number[client[t]] += 1
-
-
 KEEPS_TASKS = (Routed, NeverQueue, Idle, Shuffled, Synchronous)
-"""Policies that let every task run to its end, so that a schedule tells who computed when."""
+"""Policies that let every task run to its end, so that a schedule says who computed when."""
 
 
 def tells_time_spent(scenario: Scenario) -> bool:

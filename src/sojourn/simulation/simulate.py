@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple, Unpack
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from sojourn._support.checks import check_positive, check_whole
+from sojourn._support.compiling import njit
 from sojourn._support.estimate import Estimate
 from sojourn._support.memory import available_bytes, check_disk_for, check_memory_for
 from sojourn._support.progress import shown
@@ -36,6 +36,11 @@ BYTES_PER_CLIENT = 120
 BYTES_PER_TASK = 40
 MOST_CLIENTS = 2**31 - 1
 """Clients are numbered with 32 bits in a schedule."""
+MOST_ENTRIES = 1 << 20
+"""States of classes that the gradient is estimated from, in each replicate."""
+MOST_CLASSES_FOR_GRADIENT = 200
+BYTES_PER_REPLICATE = 5000
+"""A random stream, a place in the queue of the workers and what is found out."""
 
 
 def simulate(
@@ -51,14 +56,15 @@ def simulate(
 ) -> Schedule:
     r"""Simulate who finishes when, for a number of ``rounds`` or for a virtual ``time``.
 
-    Client i serves its tasks first in, first out, one at a time, each in ``work`` times (one number,
-    or one for each client) a service time of mean :math:`1/\mu_i` and shape ``law`` (see ``Law``; by default the fleet's own). At each
-    completion one task is dispatched, as ``policy`` says (see `sojourn.dispatch`): ``routed``,
-    ``never-queue``, ``idle``, ``shuffled``, ``synchronous``, ``restart``, ``first-of``, ``attempts``,
-    or one's own. Where the network has links and a server that take time, a task travels first, its
-    update travels back and queues at the server, and then the round counts; ``link_law`` and
-    ``server_law`` are the laws of these times. ``paired``, ``offline``, ``hours`` and ``drift`` are
-    explained in `Scenario`. Give a ``scenario``, or its parts (`ScenarioParts`) by name.
+    Client i serves its tasks first in, first out, one at a time, each in ``work`` times (one
+    number, or one for each client) a service time of mean :math:`1/\mu_i` and shape ``law`` (see
+    ``Law``; by default the fleet's own). At each completion one task is dispatched, as ``policy``
+    says (see `sojourn.dispatch`): ``routed``, ``never-queue``, ``idle``, ``shuffled``,
+    ``synchronous``, ``restart``, ``first-of``, ``attempts``, or one's own. Where the network has
+    links and a server that take time, a task travels first, its update travels back and queues at
+    the server, and then the round counts; ``link_law`` and ``server_law`` are the laws of these
+    times. ``paired``, ``offline``, ``hours`` and ``drift`` are explained in `Scenario`. Give a
+    ``scenario``, or its parts (`ScenarioParts`) by name.
 
     ``start`` is ``"spread"`` (round-robin, m/n tasks per client), ``"stationary"`` (an exact draw
     from the product form, for exponential service; for other laws, where it is unknown, the same
@@ -214,12 +220,6 @@ def previews(
     return drawn
 
 
-_MOST_ENTRIES = 1 << 20
-MOST_CLASSES_FOR_GRADIENT = 200
-BYTES_PER_REPLICATE = 5000
-"""A random stream, a place in the queue of the workers and what is found out."""
-
-
 @dataclass(frozen=True, eq=False)
 class Estimates:
     """What replicates of a simulation say, per class of the fleet where it makes sense.
@@ -231,7 +231,7 @@ class Estimates:
     probability of one client of class b (paper, Theorem 3.1: :math:`\\mathrm{Cov}[X_i, X_j]/p_j`); it
     is None unless the policy is routed. With links and server, ``mean_tasks`` counts a client's
     tasks wherever they are: :math:`E[D_i]`. ``energy`` is the clients' energy per round over whole
-    replicates, warm-up included; None if the fleet tells no powers. ``completed`` are the tasks that
+    replicates, warm-up included; None if the fleet has no powers. ``completed`` are the tasks that
     one client of each class completes per time unit, ``(k,)``.
     """
 
@@ -397,7 +397,7 @@ def _class_moments(schedule: Schedule, *, warm_up: int) -> tuple[FloatArray, Flo
     Every round is used while that takes at most a million entries, else evenly spaced rounds.
     """
     fleet = schedule.network.fleet
-    stride = max(1, (schedule.rounds - warm_up) * fleet.classes // _MOST_ENTRIES)
+    stride = max(1, (schedule.rounds - warm_up) * fleet.classes // MOST_ENTRIES)
     return _sampled_moments(
         np.repeat(np.arange(fleet.classes), fleet.counts),
         fleet.classes,

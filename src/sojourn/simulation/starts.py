@@ -4,11 +4,12 @@ In steady state the numbers of tasks are independent geometric variables conditi
 (paper, Proposition 1). The total of a class of c identical clients is then a negative binomial
 variable, and given its total a class is spread over its members uniformly over all compositions.
 
-The totals are drawn by rejection: all classes but one freely, at the tilt where the free mean is m, and the
-draw is accepted with the probability, relative to its largest value, that the remaining class makes
-up the difference. When no class holds a fair share of the variance, half of the classes are drawn and the
-other half, by itself a network of the same form, takes the remainder (probabilistic divide and
-conquer); the probability of its total is a Fourier sum. Nothing depends on the tilt but speed.
+The totals are drawn by rejection: all classes but one freely, at the tilt where the free mean is m,
+and the draw is accepted with the probability, relative to its largest value, that the remaining
+class makes up the difference. When no class holds a fair share of the variance, half of the classes
+are drawn and the other half, by itself a network of the same form, takes the remainder
+(probabilistic divide and conquer); the probability of its total is a Fourier sum. Nothing depends
+on the tilt but speed.
 """
 
 from collections.abc import Callable
@@ -30,6 +31,8 @@ Start = str | ArrayLike
 
 _FAIR_SHARE = 1 / 64
 _SMALL_VARIANCE = 64.0
+"""The largest class makes up what the others leave if it has this share of the variance, or if the
+variance is small: then a try succeeds often enough. Else half of the classes are drawn before it."""
 
 
 def start_name(start: Start) -> str:
@@ -46,8 +49,9 @@ def first_clients(
 ) -> IntArray:
     """The client of each of the first tasks, shape ``(tasks,)``.
 
-    ``"spread"`` deals the tasks out round-robin (client 0, 1, ..., n-1, 0, ...); ``"stationary"`` draws
-    the state from the product form; anything else is the number of tasks of each client, shape ``(n,)``.
+    ``"spread"`` deals the tasks out round-robin (client 0, 1, ..., n-1, 0, ...); ``"stationary"``
+    draws the state from the product form; anything else is the number of tasks of each client,
+    shape ``(n,)``.
     """
     name = start_name(start)
     n = network.size
@@ -97,9 +101,9 @@ def stationary_journeys(
 
     .. math:: \pi(x, l, s) \propto \prod_i \rho_i^{x_i} \frac{\theta_i^{l_i}}{l_i!} \cdot \mu_s^{-s}
 
-    drawn exactly. An update at the server is of client i with probability :math:`p_i`; those there stand in
-    random order. Cost: O(k + n) for each try;
-    about as many tries as the square root of what the largest class holds of the variance.
+    drawn exactly. An update at the server is of client i with probability :math:`p_i`; those there
+    stand in random order. Cost: O(k + n) for each try; about as many tries as the square root of
+    what the largest class holds of the variance.
     """
     fleet, n = network.fleet, network.size
     counts, loads = fleet.counts, network.loads

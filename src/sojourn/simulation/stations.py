@@ -16,9 +16,9 @@ chooses among those that are present.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sojourn._support.compiling import njit
 from sojourn.simulation.calendars import Calendar
 from sojourn.simulation.events import (
     NEVER_QUEUE,

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from sojourn._support.checks import check_seed
-from sojourn._support.compiling import Deferring  # noqa: F401
+from sojourn._support.compiling import njit
 from sojourn.fleet import Network
 from sojourn.simulation.events import Times
 from sojourn.types import FloatArray, IntArray
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 BLOCK = 8192
 CLIENT_BLOCK = 32
 """Numbers drawn at a time for a stream of a single client."""
-SERVICE, DOWNLINK, UPLINK, SERVER = 1, 4, 5, 6
-"""The places of times among the generators of a run."""
+SERVICE_AT, DOWNLINK_AT, UPLINK_AT, SERVER_AT = 1, 4, 5, 6
+"""Which of the generators of a run draw times; 0 draws the start, 2 routed clients, 3 choices, 7 absences."""
 
 Seed = int | np.random.SeedSequence
 
@@ -221,19 +220,19 @@ class ServiceTimes:
         self._block = CLIENT_BLOCK if paired else block
         if paired:
             self._laws = [laws[k] for k in law_of.tolist()]
-            self._random = substreams(seed, SERVICE, n)
+            self._random = substreams(seed, SERVICE_AT, n)
         else:
             shared = len(laws) == 1
             self._laws = list(laws)
             self._random = (
-                [generators(seed, SERVICE + 1)[SERVICE]]
+                [generators(seed, SERVICE_AT + 1)[SERVICE_AT]]
                 if shared
-                else substreams(seed, SERVICE, len(laws))
+                else substreams(seed, SERVICE_AT, len(laws))
             )
         rows: list[IntArray] = [np.arange(n) if paired else law_of.astype(np.int64)]
         scales: list[FloatArray] = [work / fleet.expand(fleet.service_rates)]
         if delays:
-            for place, means in ((DOWNLINK, "downlink"), (UPLINK, "uplink")):
+            for place, means in ((DOWNLINK_AT, "downlink"), (UPLINK_AT, "uplink")):
                 scales.append(fleet.expand(fleet.column(means)))
                 rows.append(len(self._random) + (np.arange(n) if paired else np.zeros(n, np.int64)))
                 random = substreams(seed, place, n) if paired else [generators(seed, place + 1)[-1]]
@@ -241,7 +240,7 @@ class ServiceTimes:
                 self._laws += [scenario.link_law] * len(random)
             scales.append(np.array([1.0 / (network.server_rate or np.inf)]))
             rows.append(np.array([len(self._random)]))
-            self._random.append(generators(seed, SERVER + 1)[SERVER])
+            self._random.append(generators(seed, SERVER_AT + 1)[SERVER_AT])
             self._laws.append(scenario.server_law)
         self.row: IntArray = np.concatenate(rows)
         self.scale: FloatArray = np.concatenate(scales)

@@ -9,7 +9,7 @@ import numpy as np
 
 from sojourn._support.checks import check_positive, check_whole
 from sojourn._support.configuration import Table
-from sojourn.errors import InvalidFile, InvalidInput, UnknownName
+from sojourn.errors import InvalidInput, UnknownName, reading
 from sojourn.fleet import Fleet
 from sojourn.fleet.calendars import Drift, Hours, as_drift, as_hours, read_drift, read_hours
 from sojourn.fleet.laws import Laws, ServiceLaw, as_law, law_to_table, read_laws
@@ -84,32 +84,31 @@ class Choices:
         for key, kind in kinds.items():
             if key in keys:
                 given[key.replace("-", "_")] = table.take(key, kind, default=None)
-        where = table.where
-        if given.get("local_steps") is not None and given.get("local_epochs") is not None:
-            raise InvalidFile(
-                f"{where}: 'local-steps' and 'local-epochs' both say how much a client does in a task; "
-                "leave out one"
-            )
-        if "law" in keys:
-            given["law"] = _laws(table, fleet, folder)
-        for key in ("link_law", "server_law"):
-            if given.get(key) is not None:
-                name = key.replace("_", "-")
-                given[key] = at_location(where, as_law, given[key], name, folder)
-        if "hours" in keys:
-            hours = table.take("hours", (str, dict), default=None)
-            given["hours"] = (
-                read_hours((folder or Path()) / hours)
-                if isinstance(hours, str)
-                else at_location(where, as_hours, hours)
-            )
-        if "drift" in keys:
-            drift = table.take("drift", (str, list), default=None)
-            given["drift"] = (
-                read_drift((folder or Path()) / drift, fleet)
-                if isinstance(drift, str)
-                else at_location(where, as_drift, drift)
-            )
+        with reading(table.where):
+            if given.get("local_steps") is not None and given.get("local_epochs") is not None:
+                raise InvalidInput(
+                    "'local-steps' and 'local-epochs' both say how much a client does in a task; leave out one"
+                )
+            if "law" in keys:
+                given["law"] = _laws(table, fleet, folder)
+            for key in ("link_law", "server_law"):
+                if given.get(key) is not None:
+                    name = key.replace("_", "-")
+                    given[key] = as_law(given[key], name, folder)
+            if "hours" in keys:
+                hours = table.take("hours", (str, dict), default=None)
+                given["hours"] = (
+                    read_hours((folder or Path()) / hours)
+                    if isinstance(hours, str)
+                    else as_hours(hours)
+                )
+            if "drift" in keys:
+                drift = table.take("drift", (str, list), default=None)
+                given["drift"] = (
+                    read_drift((folder or Path()) / drift, fleet)
+                    if isinstance(drift, str)
+                    else as_drift(drift)
+                )
         return cls(**given)
 
     def over(self, other: "Choices") -> "Choices":
@@ -129,7 +128,7 @@ class Choices:
         return replace(other, **said)
 
     def with_local_work(self, other: "Choices") -> "Choices":
-        """These choices, with the local work of ``other`` where nothing is said here, whatever the rule.
+        """These choices, with the local work of ``other`` where nothing is said here.
 
         >>> entry = Choices(rule={"name": "fedbuff"})
         >>> entry.with_local_work(Choices(local_steps=4)).local_steps
@@ -167,16 +166,15 @@ FILE_KEYS = (
 """What ``[strategy]`` in a plan or strategy file may say; the rest of the file has the network."""
 
 
-def learning_rates_given(given: float | list[float] | None, where: str) -> tuple[float, ...]:
+def learning_rates_given(given: float | list[float] | None) -> tuple[float, ...]:
     """One learning rate or several, all positive and different; none where nothing is said."""
     if given is None:
         return ()
     rates = given if isinstance(given, list) else [given]
     for rate in rates:
-        at_location(where, check_positive, "a learning rate", rate)
+        check_positive("a learning rate", rate)
     if not rates or len(set(rates)) != len(rates):
-        opening = f"{where}: " if where else ""
-        raise InvalidFile(f"{opening}learning rates must be a list of different numbers: {rates}")
+        raise InvalidInput(f"learning rates must be a list of different numbers: {rates}")
     return tuple(float(rate) for rate in rates)
 
 
@@ -230,14 +228,9 @@ def at_location(
     *values: Arguments.args,
     **options: Arguments.kwargs,
 ) -> Result:
-    """``check(*values)``; a complaint opens with the place in the file, if there is one."""
-    try:
+    """``check(*values)``; a complaint opens with the place in the file, if there is one (`reading`)."""
+    with reading(where):
         return check(*values, **options)
-    except InvalidInput as error:
-        text = str(error)
-        if not where:
-            raise
-        raise InvalidFile(text if text.startswith(where) else f"{where}: {text}") from error
 
 
 def _laws(table: Table, fleet: Fleet, folder: Path | None) -> tuple[ServiceLaw, ...] | None:
@@ -245,8 +238,6 @@ def _laws(table: Table, fleet: Fleet, folder: Path | None) -> tuple[ServiceLaw, 
     trace = table.take("trace", str, default=None)
     if trace is not None:
         if law is not None:
-            raise InvalidFile(f"{table.where}: 'trace' is a law by itself; leave out 'law'")
+            raise InvalidInput("'trace' is a law by itself; leave out 'law'")
         law = {"name": "trace", "file": trace}
-    if law is None:
-        return None
-    return at_location(table.where, read_laws, law, fleet, f"{table.where}: law", folder)
+    return None if law is None else read_laws(law, fleet, folder=folder)

@@ -14,10 +14,10 @@ import tomli_w
 from sojourn._support.configuration import Table
 from sojourn._support.files import read_text, write_text
 from sojourn._support.ledger import Ledger
-from sojourn.errors import InvalidFile, reading
+from sojourn.errors import InvalidFile
 from sojourn.fleet import Fleet, Network
 from sojourn.planning.objectives import Objective
-from sojourn.planning.plan import network_lines, read_objective
+from sojourn.planning.plan import network_lines, take_network
 from sojourn.strategy.choices import FILE_KEYS, Choices
 from sojourn.version import __version__
 
@@ -51,13 +51,8 @@ def read_strategy_file(path: str | os.PathLike[str], folder: Path | None = None)
             f"{path}: an experiment, not a strategy. `sojourn tune {path}` writes a strategy.toml"
         )
     beside = Path(path).parent if folder is None else folder
-    rate = table.take("learning-rate", float, default=None)
-    names = table.take("fleet-names", list, default=None)
-    network = Network.from_table(table)
-    with reading(path):
-        fleet = network.whole_fleet(names)
+    rate, network, fleet, objective = take_network(table, beside)
     evidence = table.take("evidence", dict, default={})
-    objective = read_objective(table, beside)
     inner = table.optional_table("strategy")
     name, choices = None, Choices()
     if inner is not None:

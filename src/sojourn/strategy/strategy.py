@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from sojourn._support.configuration import Table
 from sojourn._support.extensions import modules_of
 from sojourn._support.files import file_name, printable
 from sojourn.dispatch import Policy, as_policy, not_deployable, policy_to_table
-from sojourn.errors import InvalidFile, InvalidInput
+from sojourn.errors import InvalidFile, InvalidInput, reading
 from sojourn.fleet import Fleet, Network, named_routing
 from sojourn.fleet.laws import Law, ServiceLaw, fleet_laws, law_to_table
 from sojourn.fleet.named import is_named_routing, read_fleet, read_routing
@@ -29,13 +28,13 @@ from sojourn.strategy.choices import (
     EXPERIMENT_KEYS,
     Choices,
     NamedTable,
-    at_location,
     learning_rates_given,
     local_steps_given,
 )
 from sojourn.strategy.file import StrategyFile, read_strategy_file, write_strategy_file
 
 LONGEST_NAME = 150
+"""Bytes: a file name may have 255, and those of runs have the seed and more behind it."""
 USUAL_RULE = "generalized-async-sgd"
 
 
@@ -146,48 +145,50 @@ class Strategy:
 
         ``choices`` go before the ``file`` (the one that their routing names, or one given), which goes
         before the ``environment``, which goes before the rule's usual ones. ``fleet`` may be left out
-        where a file has it.
+        where a file has it. Errors open with ``where``, the place in a file that the choices stand in.
         """
-        environment = environment or Choices()
+        with reading(where):
+            return cls._resolved(choices, environment or Choices(), fleet, file, folder, name)
+
+    @classmethod
+    def _resolved(
+        cls,
+        choices: Choices,
+        environment: Choices,
+        fleet: Fleet | None,
+        file: StrategyFile | None,
+        folder: Path | None,
+        name: str | None,
+    ) -> "Strategy":
         given = choices.routing
         if isinstance(given, str) and given.endswith(".toml"):
             file = read_strategy_file((folder or Path()) / given, folder)
             if fleet is not None and file.fleet != fleet:
-                raise InvalidFile(
-                    f"{_opening(where)}the file {given} was made for another fleet than this one's"
-                )
-            _check_same_world(file, choices, environment, where)
+                raise InvalidInput(f"the file {given} was made for another fleet than this one's")
+            _check_same_world(file, choices, environment)
         if fleet is None:
             if file is None:
-                raise InvalidInput(
-                    f"{_opening(where)}a strategy needs a fleet, or a file that has one"
-                )
+                raise InvalidInput("a strategy needs a fleet, or a file that has one")
             fleet = file.fleet
         if file is None:  # A file's rule has its own.
             choices = choices.with_local_work(environment)
         found = choices.over(file.choices if file else Choices()).over(environment)
-        rule = at_location(where, _rule, found, fleet, f"{_opening(where)}rule", folder)
-        policy = at_location(
-            where,
-            as_policy,
-            found.policy or rule.policy,
-            f"{_opening(where)}policy",
-            folder,
-        )
+        rule = _rule(found, fleet, folder)
+        policy = as_policy(found.policy or rule.policy, folder=folder)
         idle_file = file is not None and _is_unrouted(file.choices.policy, folder)
-        at_location(where, _check_routing, rule, policy, None if idle_file else given)
-        at_location(where, check_pair, rule, policy, fleet.size)
+        _check_routing(rule, policy, None if idle_file else given)
+        check_pair(rule, policy, fleet.size)
         epochs = found.local_epochs
         if epochs is not None:
-            epochs = at_location(where, check_positive, "local-epochs", epochs)
-        laws = found.law or at_location(where, fleet_laws, fleet) or (Law("exponential"),)
-        network, routing = _network(found, file, fleet, folder, where)
+            epochs = check_positive("local-epochs", epochs)
+        laws = found.law or fleet_laws(fleet) or (Law("exponential"),)
+        network, routing = _network(found, file, fleet, folder)
         strategy = cls(
-            name=_checked_name(name or _usual_name(given), where),
+            name=_checked_name(name or _usual_name(given)),
             network=network,
-            scenario=at_location(where, _scenario, laws, policy, rule, found),
+            scenario=_scenario(laws, policy, rule, found),
             rule=rule,
-            learning_rates=learning_rates_given(found.learning_rate, where),
+            learning_rates=learning_rates_given(found.learning_rate),
             local_epochs=epochs,
             origin=Origin(
                 routing=routing,
@@ -198,9 +199,9 @@ class Strategy:
             ),
         )
         if found.offline is not None and not strategy.scenario.has_calendar(network):
-            raise InvalidFile(
-                f"{_opening(where)}'offline' has no effect: clients are always there. Give the fleet "
-                "mean_up and mean_down, or 'hours'."
+            raise InvalidInput(
+                "'offline' has no effect: clients are always there. Give the fleet mean_up and "
+                "mean_down, or 'hours'."
             )
         return strategy
 
@@ -327,7 +328,8 @@ def read_strategies(
     strategies = tuple(Strategy.from_table(entry, fleet, environment, folder) for entry in entries)
     for entry, strategy in zip(entries, strategies, strict=True):
         # One simulated round finds what cannot be simulated before anything is trained.
-        at_location(entry.where, partial(simulate, strategy.network, strategy.scenario, rounds=1))
+        with reading(entry.where):
+            simulate(strategy.network, strategy.scenario, rounds=1)
     slugs = [strategy.slug for strategy in strategies]
     for strategy in strategies:
         if slugs.count(strategy.slug) > 1:
@@ -338,7 +340,7 @@ def read_strategies(
     return strategies, environment
 
 
-def _rule(found: Choices, fleet: Fleet, where: str, folder: Path | None) -> Rule:
+def _rule(found: Choices, fleet: Fleet, folder: Path | None) -> Rule:
     given: NamedTable = found.rule or USUAL_RULE
     table: dict[str, object] = {"name": given} if isinstance(given, str) else dict(given)
     steps = table.get("local-steps") if found.local_steps is None else found.local_steps
@@ -348,7 +350,7 @@ def _rule(found: Choices, fleet: Fleet, where: str, folder: Path | None) -> Rule
     if steps is not None:
         chosen = local_steps_given(steps, fleet)
         table["local-steps"] = list(chosen) if isinstance(chosen, tuple) else chosen
-    return rule_from_table(table, where, folder)
+    return rule_from_table(table, folder=folder)
 
 
 def _scenario(laws: tuple[ServiceLaw, ...], policy: Policy, rule: Rule, found: Choices) -> Scenario:
@@ -368,21 +370,21 @@ def _scenario(laws: tuple[ServiceLaw, ...], policy: Policy, rule: Rule, found: C
 
 
 def _network(
-    found: Choices, file: StrategyFile | None, fleet: Fleet, folder: Path | None, where: str
+    found: Choices, file: StrategyFile | None, fleet: Fleet, folder: Path | None
 ) -> tuple[Network, str | list[float]]:
     """The network, and its routing as it was given (that of a file as numbers)."""
     given = found.routing
     if file is not None and (given is None or given == "" or str(given).endswith(".toml")):
         network, routing = file.network, given or "uniform"
     else:
-        routing = at_location(where, _named_or_numbers, given or "uniform", fleet, folder)
-        network = at_location(where, _routed, routing, fleet)
+        routing = _named_or_numbers(given or "uniform", fleet, folder)
+        network = _routed(routing, fleet)
         if file is not None:
             network = replace(network, server_rate=file.network.server_rate)
     if found.server_rate is not None:
-        network = at_location(where, partial(replace, network, server_rate=found.server_rate))
+        network = replace(network, server_rate=found.server_rate)
     concurrency = fleet.size if found.concurrency is None else found.concurrency
-    return at_location(where, partial(replace, network, concurrency=concurrency)), routing
+    return replace(network, concurrency=concurrency), routing
 
 
 def _named_or_numbers(
@@ -427,9 +429,7 @@ def _check_routing(rule: Rule, policy: Policy, routing: str | list[float] | None
     )
 
 
-def _check_same_world(
-    file: StrategyFile, choices: Choices, environment: Choices, where: str
-) -> None:
+def _check_same_world(file: StrategyFile, choices: Choices, environment: Choices) -> None:
     """Refuse a file that was made for another world than the experiment's.
 
     Strategies of one experiment meet the same service times, links and absences, or the comparison
@@ -447,8 +447,8 @@ def _check_same_world(
         if meant is None or getattr(choices, key) is not None or meant == met:
             continue
         name = key.replace("_", "-")
-        raise InvalidFile(
-            f"{_opening(where)}the file was made for {name} = {_in_words(meant)}, but here it would meet "
+        raise InvalidInput(
+            f"the file was made for {name} = {_in_words(meant)}, but here it would meet "
             f"{_in_words(met)}. Write {name} in the experiment"
             + (
                 ", or in the [[strategy]] table."
@@ -456,10 +456,6 @@ def _check_same_world(
                 else ", or take it out of the file."
             )
         )
-
-
-def _opening(where: str) -> str:
-    return f"{where}: " if where else ""
 
 
 def _in_words(value: object) -> str:
@@ -474,10 +470,10 @@ def _usual_name(routing: str | list[float] | None) -> str:
     return Path(routing or "uniform").stem
 
 
-def _checked_name(name: str, where: str) -> str:
+def _checked_name(name: str) -> str:
     if len(name.encode()) > LONGEST_NAME:
-        raise InvalidFile(
-            f"{_opening(where)}'name' has at most {LONGEST_NAME} bytes, because files are called after it; "
-            f"it has {len(name.encode())}"
+        raise InvalidInput(
+            f"'name' has at most {LONGEST_NAME} bytes, because files are called after it; it has "
+            f"{len(name.encode())}"
         )
     return name

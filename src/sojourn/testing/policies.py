@@ -168,7 +168,7 @@ def _walk(
     restore: bool = False,
     random: np.random.Generator | None = None,
 ) -> Iterator[int | None]:
-    """Every choice while tasks end and clients come and go; at a ``moment`` something changes.
+    """Every choice while tasks end and clients join and leave; at a ``moment`` something changes.
 
     With ``restore`` a new chooser then takes over from the record of the old.
     """

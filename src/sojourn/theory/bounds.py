@@ -1,8 +1,9 @@
 r"""The paper's bounds on the gradient norm, per round (G) and per time unit (H), and what follows.
 
 All gradients are with respect to the routing probability of *one client* of each class, all others
-held fixed; multiply by ``counts`` for the derivative along a whole class. Where clients do not count
-the same, every :math:`1/p_i` and :math:`1/p_i^2` is times :math:`\omega_i^2` (``Fleet.relative_weights``).
+held fixed; multiply by ``counts`` for the derivative along a whole class. Where clients do not
+count the same, every :math:`1/p_i` and :math:`1/p_i^2` is times :math:`\omega_i^2`
+(``Fleet.relative_weights``).
 """
 
 import math
@@ -195,8 +196,9 @@ def per_round_bound(
 
     ``rounds`` is :math:`T` (so 0 makes the first term :math:`A/\eta`), ``learning_rate``
     :math:`\eta`. A guarantee only below ``max_learning_rate``, a proxy above. Terms: ``progress``,
-    ``noise``, ``staleness``. ``bound="tight"`` is the tighter one, ``buffer`` the updates that the server
-    collects for each that it makes: see `Form`. Paper: equation (5); its gradient (appendix G) with the diagonal of (9) corrected.
+    ``noise``, ``staleness``. ``bound="tight"`` is the tighter one, ``buffer`` the updates that the
+    server collects for each that it makes: see `Form`. Paper: equation (5); its gradient (appendix
+    G) with the diagonal of (9) corrected.
 
     >>> from sojourn.fleet import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
@@ -280,7 +282,8 @@ def max_learning_rate(network: Network, constants: LearningConstants, form: Form
         \frac{2 n^2}{\sum_i 1/p_i} \Bigr\}
 
     Far below what works in practice (``docs/limits.md``). Zero for a network with links, a server
-    that takes time or intermittent clients, for which no such rate is proved. For the tight bound, and with a buffer of :math:`K` for both,
+    that takes time or intermittent clients, for which no such rate is proved. For the tight bound,
+    and with a buffer of :math:`K` for both,
 
     .. math:: \frac{K}{4L} \min\Bigl\{ \Bigl(\frac{m + K - 2}{3 n^2} \sum_i \frac{1}{p_i}
         \Bigl(\frac{m |\mu|}{\mu_i} + K - 1\Bigr)\Bigr)^{-1/2}, \frac{3 n^2}{4 \sum_i 1/p_i} \Bigr\}
@@ -304,7 +307,7 @@ def rounds_to_accuracy(
     bound: str = "paper",
     buffer: int = 1,
 ) -> Horizon:
-    r"""Rounds until the mean squared gradient norm is at most ``squared_gradient_norm``, at the best learning rate.
+    r"""Rounds to a mean squared gradient norm of ``squared_gradient_norm``, at the best rate.
 
     .. math:: T(\eta) = \frac{A}{\eta (\epsilon/8 - \eta b - \eta^2 c)}, \qquad
               b = \frac{L B}{n^2} S_1, \quad c = \frac{L^2 B m}{n^2} S_2
@@ -332,7 +335,7 @@ def time_to_accuracy(
     bound: str = "paper",
     buffer: int = 1,
 ) -> Horizon:
-    r"""Time until what ``rounds_to_accuracy`` counts the rounds to: its rounds divided by the throughput.
+    r"""Time to the accuracy of ``rounds_to_accuracy``: its rounds divided by the throughput.
 
     An objective in routing and concurrency alone, without a learning rate or a number of rounds.
 
@@ -369,9 +372,10 @@ def scheduled_rounds_to_accuracy(
         \Bigl(\frac{24 C^2 L^2 B m S_2}{\epsilon n^2}\Bigr)^{\frac1{2\alpha}},
         \Bigl(\frac{C}{\eta_{\max}}\Bigr)^{\frac1\alpha} \Bigr\}
 
-    and the time is :math:`T_\epsilon/\lambda`. The terms are called ``progress``, ``noise``, ``staleness`` and
-    ``proof``; the last is infinite where no learning rate is proved. `rounds_to_accuracy` with
-    ``guaranteed=True`` needs fewer rounds: it takes the best fixed rate. Cost: one steady state. Paper: Proposition 4.2.
+    and the time is :math:`T_\epsilon/\lambda`. The terms are called ``progress``, ``noise``,
+    ``staleness`` and ``proof``; the last is infinite where no learning rate is proved.
+    `rounds_to_accuracy` with ``guaranteed=True`` needs fewer rounds: it takes the best fixed rate.
+    Cost: one steady state. Paper: Proposition 4.2.
 
     >>> from sojourn.fleet import Fleet, uniform_routing
     >>> fleet = Fleet([1.0, 1.0])
@@ -407,8 +411,9 @@ def stationary_start(
         R = \frac{M^2}{4} W + \frac{\gamma L}{2 n^2} \bigl(\sigma^2 + (2 M^2 + 4 L A)(m - 1)\bigr) S_2
             + \frac{2 \gamma^2 L^3 A (m + K - 2)}{n^2} U
 
-    for :math:`G` with ``bound="tight"`` and :math:`\eta` (``learning_rate``) up to `max_learning_rate` of that form, with
-    :math:`\gamma = \eta/K`, :math:`W = \frac1n \sum_i \omega_i E[X_i]/p_i` and
+    for :math:`G` with ``bound="tight"`` and :math:`\eta` (``learning_rate``) up to
+    `max_learning_rate` of that form, with :math:`\gamma = \eta/K`,
+    :math:`W = \frac1n \sum_i \omega_i E[X_i]/p_i` and
     :math:`U = \sum_i \frac{\omega_i^2 E[X_i]}{p_i^2} (\frac{m |\mu|}{2 \mu_i} + K - 1)`. All of them
     are zero for one task. The proof is in ``docs/theory.md``. Cost: one steady state.
 

@@ -20,7 +20,7 @@ def powers(fleet: Fleet) -> tuple[FloatArray, ...]:
     """The columns ``POWERS``, zeros for those left out; ``InvalidInput`` if all are."""
     if not has_powers(fleet):
         raise InvalidInput(
-            f"the fleet tells no powers: give it one of the columns {', '.join(POWERS)}"
+            f"the fleet has no powers: give it one of the columns {', '.join(POWERS)}"
         )
     return tuple(fleet.column(name) for name in POWERS)
 

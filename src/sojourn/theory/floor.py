@@ -15,8 +15,8 @@ each, journeys included, it is :math:`r_i \le 1/\tau_i`. A server that takes tim
 brings :math:`H_i` times the information: noise enters at :math:`\omega_i^2/(H_i r_i)`.
 
 *Absences.* A client that is there a share :math:`a_i` of the time, while its work waits for it
-otherwise, has :math:`a_i \mu_i` in place of :math:`\mu_i` throughout: it cannot compute more, and a task
-that was started holds its place while its client is away.
+otherwise, has :math:`a_i \mu_i` in place of :math:`\mu_i` throughout: it cannot compute more, and a
+task that was started holds its place while its client is away.
 
 *Stopping.* A policy that may stop a task and start a fresh one completes at most
 :math:`\mu^*_i = \mu_i \sup_a F(a)/(c_i + E\min(S, a))` tasks per time unit that it computes,
@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike
 from sojourn._support.checks import check_number
 from sojourn.errors import InvalidInput
 from sojourn.fleet import Fleet, check_concurrency
-from sojourn.fleet.laws import Law, LawLike, Laws, ServiceLaw, Trace, as_laws
+from sojourn.fleet.laws import Law, LawLike, Laws, ServiceLaw, Trace, as_laws, fast_share
 from sojourn.types import FloatArray
 
 SAMPLES = 200_000
@@ -131,7 +131,7 @@ def noise_floor(
     stopping: Laws | None = None,
     restart_cost: float = 0.0,
 ) -> float:
-    r"""The least noise rate of policies that let started tasks finish, ``concurrency`` of them in flight.
+    r"""The least noise rate of policies that let all of ``concurrency`` started tasks finish.
 
     .. math:: \nu \ge \frac{1}{n^2} \sum_i \frac{\omega_i^2}{d_i \mu_i}
 
@@ -371,8 +371,7 @@ def _distribution(law: Law, times: FloatArray) -> tuple[FloatArray, FloatArray]:
         ages = shape * times
         return np.asarray(special.gammainc(shape, ages)), np.asarray(special.gammaincc(shape, ages))
     if law.name == "hyperexponential":
-        scv = given["scv"]  # balanced means
-        fast = 0.5 * (1.0 + math.sqrt((scv - 1.0) / (scv + 1.0)))
+        fast = fast_share(given["scv"])
         shares = np.array([fast, 1.0 - fast])
         ages = np.multiply.outer(times, 2.0 * shares)
         return -np.expm1(-ages) @ shares, np.exp(-ages) @ shares

@@ -30,11 +30,12 @@ def never_queue(
         \frac{E[D_i]}{s_i} = \begin{cases} \Lambda/\mu_i - 1 & d_i = 1 \\
             (\Lambda - R/M)/\mu_i & d_i < 1 \end{cases}
 
-    with :math:`d` from `sojourn.theory.floor.duty_cycles`, and M tasks and a rate R with the clients that
-    rest at times (:math:`d_i < 1`). A task spends :math:`1/\mu_i` with client i; the routing plays
-    no part, and of more tasks than clients only n are sent. Rates, noise and times are exact for
-    every law. So is the staleness in rounds of a client that is always busy (everybody's with m >= n):
-    whenever one looks, the others complete :math:`\Lambda - \mu_i` tasks per time unit.
+    with :math:`d` from `sojourn.theory.floor.duty_cycles`, and M tasks and a rate R with the
+    clients that rest at times (:math:`d_i < 1`). A task spends :math:`1/\mu_i` with client i; the
+    routing plays no part, and of more tasks than clients only n are sent. Rates, noise and times
+    are exact for every law. So is the staleness in rounds of a client that is always busy
+    (everybody's with m >= n): whenever one looks, the others complete :math:`\Lambda - \mu_i` tasks
+    per time unit.
 
     The staleness of clients that rest assumes the other M - 1 tasks among them to be of average
     speed. Its mean over tasks is exact, :math:`\sum_i E[D_i] = m - 1`; by class it is exact if those
@@ -49,11 +50,11 @@ def never_queue(
     :math:`\mu_i`, and a task is as old as its last attempt. This is known without links, and depends on
     the ``law`` (by default the fleet's, else exponential).
 
-    A client that is there a share :math:`a_i` of the time has :math:`a_i \mu_i` for :math:`\mu_i`, and tasks
-    go to those that are present. That is exact if everybody is always busy. With fewer tasks than
-    clients the rates are those of the floor as long as a client is there whenever a task is due to
-    somebody, which is not always so: then they are lower, and ``is_exact`` is false.
-    For a server that takes time nothing is known. Cost: O(k log k).
+    A client that is there a share :math:`a_i` of the time has :math:`a_i \mu_i` for :math:`\mu_i`,
+    and tasks go to those that are present. That is exact if everybody is always busy. With fewer
+    tasks than clients the rates are those of the floor as long as a client is there whenever a task
+    is due to somebody, which is not always so: then they are lower, and ``is_exact`` is false. For
+    a server that takes time nothing is known. Cost: O(k log k).
 
     >>> from sojourn.fleet import built_in_fleet, uniform_routing
     >>> fleet = built_in_fleet("three-clusters")

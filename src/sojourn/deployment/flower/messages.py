@@ -125,11 +125,10 @@ def from_flower(reply: Message, name: str, weights: Vector) -> Answer | Identity
     if reply.metadata.message_type == MessageType.QUERY:
         client = _config(reply, CLIENT, CLIENT)
         said = client if isinstance(client, int | str) and not isinstance(client, bool) else None
-        if len(str(said)) >= LONGEST_NAME:
-            said = None
+        said = said if len(str(said)) < LONGEST_NAME else None
         version = _config(reply, CLIENT, VERSION)
-        told = version if isinstance(version, str) and len(version) < LONGEST_VERSION else None
-        return Identity(name, node, said, told)
+        known = version if isinstance(version, str) and len(version) < LONGEST_VERSION else None
+        return Identity(name, node, said, known)
     number, steps = _config(reply, TASK, "number"), _config(reply, TASK, "steps")
     claimed = number if isinstance(number, int) and not isinstance(number, bool) else None
     taken = steps if isinstance(steps, int) and 0 < steps <= MOST_STEPS else None

@@ -44,6 +44,7 @@ PULL_SECONDS = 120.0
 READY = b"ready"
 WAITING, TALKING = b"", b"?"
 LONGEST_PROGRESS = 2**16
+"""Bytes of the file that are read in one step: far more than the few words that are written there."""
 
 
 class Polling:
@@ -74,8 +75,9 @@ class Polling:
 class Progress:
     """What a worker is doing, in a file that outlives it.
 
-    ``WAITING`` for a task; ``TALKING`` with its node, which may wait for ever for the rest if the worker
-    dies; or computing: then it is the task's token and the reply that reports the task as failed.
+    ``WAITING`` for a task; ``TALKING`` with its node, which may wait for ever for the rest if the
+    worker dies; or computing: then it is the task's token and the reply that reports the task as
+    failed.
 
     >>> with tempfile.TemporaryFile() as file:
     ...     progress = Progress(file.fileno())
@@ -191,10 +193,10 @@ def node(arguments: Sequence[str]) -> None:
 def settle_tasks_of_ended_runs(inside: Any) -> None:
     """Have a SuperNode give a task up, or finish it, if its run ends while the node receives it.
 
-    Flower's gives tasks up that it cannot receive for any other reason. Of a run that has ended it keeps
-    the task, but not in mind: without its content the worker would wait for that, and with it the reply
-    would be taken for that to the next message, whose own would wait for yet another. ``inside`` is
-    Flower's module.
+    Flower's gives tasks up that it cannot receive for any other reason. Of a run that has ended it
+    keeps the task, but not in mind: without its content the worker would wait for that, and with it
+    the reply would be taken for that to the next message, whose own would wait for yet another.
+    ``inside`` is Flower's module.
     """
     pull = getattr(inside, "pull_objects", None)
     store = getattr(inside, "_pull_and_store_message", None)
@@ -399,8 +401,8 @@ def _failure(code: int, reason: str, message: Any) -> Any:
 def _ending_unless_over_in(seconds: float) -> Iterator[None]:
     """Within, this process may stay for so long; then it ends, and `start` begins another.
 
-    Flower's node loses parts of a message if another of the same content is dropped, as when its SuperLink
-    was killed; and then waits for them for two hours.
+    Flower's node loses parts of a message if another of the same content is dropped, as when its
+    SuperLink was killed; and then waits for them for two hours.
     """
 
     def end() -> None:

@@ -4,10 +4,10 @@ Flower hands out a reply as soon as its sender has announced it, and then waits 
 what it consists of. Whoever announces and does not deliver, be it hostile or killed on the way, must
 not keep the server from the others: a pull is waited for some seconds, and goes on beside.
 
-Asked for the reply of a node that is offline, Flower answers that there will be none, and refuses it when
-it comes: after a cut, the work of that node would be lost. So the replies of a node that has been silent
-for some seconds are asked for right after it was seen to be online, and the less often the longer it has
-been silent: what is left is the moment between the two requests.
+Asked for the reply of a node that is offline, Flower answers that there will be none, and refuses
+it when it comes: after a cut, the work of that node would be lost. So the replies of a node that
+has been silent for some seconds are asked for right after it was seen to be online, and the less
+often the longer it has been silent: what is left is the moment between the two requests.
 
 While the SuperLink cannot be reached, or answers with an error of its own, messages wait here and
 replies wait there, for ``outage_seconds`` at most; then the error is raised.
@@ -148,7 +148,7 @@ class FlowerTransport:
         self._sleep(min(most, poll))
 
     def _being_pulled(self) -> set[str]:
-        """Messages whose replies are on their way: those of several for a while, of one for as long as it takes.
+        """Messages whose replies are on their way: several's for a while, one's as long as it takes.
 
         Asked for again, Flower says that there are none, having handed them out.
         """

@@ -76,7 +76,7 @@ _LAWS: Mapping[str, tuple[LogLikelihood, str | None]] = {
     "weibull": (_weibull, "shape"),
 }
 _LIMITS = (math.log(0.15), math.log(400.0))
-"""Between which the logarithm of a shape is sought."""
+"""Between which the logarithm of a shape is searched."""
 
 
 def fit_law(seen: Durations) -> Fit:
@@ -172,10 +172,10 @@ BY_CHANCE = 1e-3
 ALIKE = 0.05
 """Relative difference of speeds that makes no class of its own, however certain."""
 USUAL_TASKS = 100.0
-"""Tasks of a device that tell as much of its variance as all the others do."""
+"""Tasks of a device that weigh as much in its variance as all the others do."""
 FEWEST_FOR_DRIFT = 30
 NO_CHANCE = 4.0
-"""Finished tasks, and standard errors of the slope, from which on a drift is told."""
+"""Finished tasks, and standard errors of the slope, from which on a drift is reported."""
 ONE_BY_CHANCE = 0.05
 """Probability that one of the devices of a class is said to drift and does not."""
 
@@ -326,8 +326,7 @@ class _Group:
 def _variances(groups: list[_Group]) -> FloatArray:
     """Of every device's log rate, whatever the law, and what makes no difference beside it.
 
-    A few tasks tell the variance of durations badly, so a device's own is drawn towards what is
-    usual among all.
+    The variance of a few durations is uncertain, so a device's own is shrunk towards the mean of all.
     """
     own = np.array([group.relative_variance for group in groups])
     tasks = np.array([group.seen.finished.size for group in groups], dtype=np.float64)
@@ -465,9 +464,10 @@ def _drifting(group: _Group) -> dict[str, float]:
 def slowing(members: Sequence[Durations], tests: int = 1) -> float | None:
     """By what tasks took longer at the end than at the beginning, relatively; ``None``: by chance.
 
-    The logarithms of durations against the times at which tasks were begun, in a straight line whose
-    height is each device's own; told where the slope is more than four standard errors from level, and
-    so far that one of as many ``tests`` of level lines is with a probability of 5 % at most.
+    The logarithms of durations against the times at which tasks were begun, in a straight line
+    whose height is each device's own; significant where the slope is more than four standard errors
+    from level, and so far that one of as many ``tests`` of level lines is with a probability of 5 %
+    at most.
 
     >>> time = np.arange(1000.0)
     >>> work = np.random.default_rng(1).gamma(9.0, 1.0, 1000)
@@ -476,22 +476,22 @@ def slowing(members: Sequence[Durations], tests: int = 1) -> float | None:
     >>> round(slowing([Durations(work * 2.0 ** (time / 1000), np.zeros(0), time)]), 1)
     1.1
     """
-    told = [one for one in members if one.begun.size == one.finished.size > 1]
-    if sum(one.begun.size for one in told) < FEWEST_FOR_DRIFT:
+    timed = [one for one in members if one.begun.size == one.finished.size > 1]
+    if sum(one.begun.size for one in timed) < FEWEST_FOR_DRIFT:
         return None
-    x = np.concatenate([one.begun - one.begun.mean() for one in told])
-    logs = [np.log(one.finished) for one in told]
+    x = np.concatenate([one.begun - one.begun.mean() for one in timed])
+    logs = [np.log(one.finished) for one in timed]
     y = np.concatenate([values - values.mean() for values in logs])
     spread = float(x @ x)
     if spread == 0.0:
         return None
     slope = float(x @ y) / spread
-    free = x.size - len(told) - 1
+    free = x.size - len(timed) - 1
     error = math.sqrt(float(((y - slope * x) ** 2).sum()) / free / spread)
     by_chance = -float(stdtrit(free, ONE_BY_CHANCE / tests / 2.0)) if tests > 1 else 0.0
     if not abs(slope) > max(NO_CHANCE, by_chance) * error:
         return None
-    span = max(one.begun.max() for one in told) - min(one.begun.min() for one in told)
+    span = max(one.begun.max() for one in timed) - min(one.begun.min() for one in timed)
     return math.expm1(slope * span)
 
 

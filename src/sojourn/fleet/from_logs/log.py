@@ -167,14 +167,15 @@ def read_log(
     """Durations by device from a log with ``device`` and either ``start`` and ``end`` or ``duration``.
 
     The log is CSV (separated by commas, semicolons, tabs or bars), JSON (an object per line, or one
-    list) or Parquet, compressed or not. Times are dates (ISO 8601 and usual others, or ``time_format`` as
-    for ``strptime``; in ``zone`` where they have none), seconds, or epoch times in seconds, milli-, micro-
-    or nanoseconds; other columns are ignored, ``columns`` maps our names to the log's, and ``only`` says
-    which rows to read. A task without an ``end`` is still running at ``now``, by
-    default the latest time in the log; with durations, a column ``running`` (yes or no) marks those
-    that had not ended. Columns ``wait`` (in the device's queue), ``downlink`` and ``uplink`` are the
-    parts of a task's time that are not work; ``presence`` says when devices were there: while away, a
-    device does not work. A column ``class`` or ``type`` names the class of a device.
+    list) or Parquet, compressed or not. Times are dates (ISO 8601 and usual others, or
+    ``time_format`` as for ``strptime``; in ``zone`` where they have none), seconds, or epoch times
+    in seconds, milli-, micro- or nanoseconds; other columns are ignored, ``columns`` maps our names
+    to the log's, and ``only`` says which rows to read. A task without an ``end`` is still running
+    at ``now``, by default the latest time in the log; with durations, a column ``running`` (yes or
+    no) marks those that had not ended. Columns ``wait`` (in the device's queue), ``downlink`` and
+    ``uplink`` are the parts of a task's time that are not work; ``presence`` says when devices were
+    there: while away, a device does not work. A column ``class`` or ``type`` names the class of a
+    device.
 
     A row that cannot be used (a missing or unreadable field, an end before its start, a time far
     outside the log, a duplicate, a task that overlaps others of its device) is left out and listed.
@@ -576,7 +577,7 @@ def _collected(
 def read_tasks(path: Path, status: Path) -> dict[str, Durations]:
     """Durations by client from ``path``, the ``tasks.jsonl`` of a deployment's folder.
 
-    What clients are working on counts for as long as it has run, as its ``status`` file tells. Of the
+    What clients are working on counts for as long as it has run, as its ``status`` file says. Of the
     time that a task took, what its client did not work on it was spent on the way, half of it in each
     direction; not less than a tenth of a client's time, which the clocks and the transport may take.
     """
@@ -595,7 +596,7 @@ def read_tasks(path: Path, status: Path) -> dict[str, Durations]:
             if "time" in record:
                 begun.append(record["time"] - seconds)
     if not seen:
-        raise InvalidFile(f"{path}: no task there tells how long it took")
+        raise InvalidFile(f"{path}: no task in it says how long it took")
     running = _running(status)
     return {
         client: _with_links(

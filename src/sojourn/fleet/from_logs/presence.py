@@ -1,4 +1,4 @@
-"""When devices were there, as a log tells, and how long they come and go for."""
+"""When devices were there, as a log says, and how long they are there and away on average."""
 
 import math
 import os
@@ -117,7 +117,7 @@ def _time(reader: TimeReader, given: str, name: str, where: str) -> float:
 
 
 def mean_times(presences: Iterable[Presence]) -> tuple[float, float] | None:
-    """How long devices are there and away on average; ``None`` if none of them was seen to go and return.
+    """How long devices are there and away on average; ``None`` if none was seen to return.
 
     By likelihood for exponential times: the time there over how often they went, and the time
     away over how often they returned.

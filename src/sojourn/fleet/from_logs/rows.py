@@ -134,9 +134,9 @@ class Only:
 class Rows:
     """The columns of a log by our names, with ``""`` where a field is missing.
 
-    ``place`` is what ``lines`` count: lines, or the records of a JSON document. ``units`` are the seconds
-    of a unit where the name of a column says it, such as ``duration_ms``; ``hints`` what to do about rows
-    that are refused for a reason.
+    ``place`` is what ``lines`` count: lines, or the records of a JSON document. ``units`` are the
+    seconds of a unit where the name of a column says it, such as ``duration_ms``; ``hints`` what to
+    do about rows that are refused for a reason.
     """
 
     columns: dict[str, list[str]]

@@ -70,7 +70,7 @@ def read_behaviour(path: str | os.PathLike[str]) -> tuple[Hours, str]:
         where = f"{path}: device {name}"
         own = _positive(device, "finish_time", where)
         there, away = (_times(device, key, where) for key in ("active", "inactive"))
-        # A device that is first told to be inactive was there from the beginning.
+        # A device that becomes inactive first was there from the beginning.
         if away and (not there or away[0] < there[0]):
             there = [0.0, *there]
         away = [*away, *([own] if len(there) > len(away) else [])]

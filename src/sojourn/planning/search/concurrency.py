@@ -14,11 +14,11 @@ from sojourn.planning.objectives import Objective, form_of, usual_concurrency
 from sojourn.planning.search.descent import descend
 from sojourn.planning.search.routing import (
     SAME_VALUE,
-    Progress,
     Solution,
     floor_of,
     optimize_routing,
 )
+from sojourn.types import Step
 
 EXHAUSTIVE = 8
 """Width below which every whole number is tried."""
@@ -38,18 +38,18 @@ def optimize_concurrency(
     *,
     routing: ArrayLike | str | None = None,
     server_rate: float | None = None,
-    progress: Progress | None = None,
+    progress: Step | None = None,
 ) -> Solution:
     r"""The concurrency that makes ``objective`` best, with the routing given or optimised at each.
 
     ``routing`` is a vector per class, a closed-form name, or ``None`` for the best at every
-    concurrency; ``server_rate`` is that of the networks tried. The objective is taken to have one valley in :math:`m`: doubling until it has risen
-    twice brackets it, golden section and a scan of the last few values finish. An open routing
-    follows with one descent at each concurrency, from that of the nearest (first from square-root
-    routing); at the concurrency found
-    all starts of ``optimize_routing`` are tried, the concurrencies around it follow from their best,
-    and should one of these be better the same is done there. Interrupted (Ctrl-C), the search gives
-    the best until then.
+    concurrency; ``server_rate`` is that of the networks tried. The objective is taken to have one
+    valley in :math:`m`: doubling until it has risen twice brackets it, golden section and a scan of
+    the last few values finish. An open routing follows with one descent at each concurrency, from
+    that of the nearest (first from square-root routing); at the concurrency found all starts of
+    ``optimize_routing`` are tried, the concurrencies around it follow from their best, and should
+    one of these be better the same is done there. Interrupted (Ctrl-C), the search gives the best
+    until then.
 
     Cost: at most some 110 evaluations of :math:`m`, typically 30, each one descent if the routing is
     open; then at most ``MOST_SEARCHES`` = 3 searches through all starts with ``MOST_STEPS`` = 64
@@ -86,7 +86,7 @@ def optimize(
     concurrency: int | None = None,
     routing: ArrayLike | str | None = None,
     server_rate: float | None = None,
-    progress: Progress | None = None,
+    progress: Step | None = None,
 ) -> Solution:
     """The best of what is left open: the concurrency, the routing, both, or nothing."""
     if concurrency is None:
@@ -163,7 +163,7 @@ class _Search:
         fleet: Fleet,
         objective: Objective,
         routing: ArrayLike | str | None,
-        progress: Progress | None,
+        progress: Step | None,
         server_rate: float | None,
     ) -> None:
         self._server_rate = server_rate
@@ -289,7 +289,7 @@ def optimize_buffer(
     concurrency: int | None = None,
     routing: ArrayLike | str | None = None,
     server_rate: float | None = None,
-    progress: Progress | None = None,
+    progress: Step | None = None,
 ) -> Solution:
     r"""The buffer :math:`K` that makes ``objective`` best, with all that is left open best for each.
 

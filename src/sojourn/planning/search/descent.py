@@ -142,7 +142,7 @@ class LogObjective:
 
 
 def has_gradient(network: Network, objective: Objective) -> bool:
-    """Whether the objective tells its gradient, wherever a closed-form routing reaches it."""
+    """Whether the objective has a gradient, wherever a closed-form routing reaches it."""
     for routing in ROUTINGS.values():
         try:
             evaluation = objective.evaluate(replace(network, routing=routing(network.fleet)))
@@ -159,7 +159,7 @@ def descend(
     tolerance: float = TOLERANCE,
     most_steps: int = MOST_STEPS,
 ) -> Descent:
-    """L-BFGS from the routing of ``start``, or a simplex where the objective tells no gradient."""
+    """L-BFGS from the routing of ``start``, or a simplex where the objective has no gradient."""
     if objective.evaluate(start).log_gradient is None:
         return simplex(start, objective)
     return lbfgs(start, objective, tolerance=tolerance, most_steps=most_steps)

@@ -1,4 +1,4 @@
-"""Routings along one parameter, for objectives that tell no gradient."""
+"""Routings along one parameter, for objectives without a gradient."""
 
 from dataclasses import replace
 

@@ -1,6 +1,6 @@
 """The best routing for a fleet at a given concurrency: several descents, the best kept."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -28,9 +28,10 @@ from sojourn.planning.search.starts import (
     pace_setter_starts,
     pace_setters,
 )
-from sojourn.types import FloatArray, IntArray
+from sojourn.types import FloatArray, IntArray, Step
 
 MOST_SHOWN = 12
+"""Classes that the ``repr`` of a solution lists."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,6 @@ MANY_CLASSES = 200
 OUTLINE_CLASSES = 50
 """Classes of the outline, about."""
 
-Progress = Callable[[str], None]
-
 
 def optimize_routing(
     fleet: Fleet,
@@ -135,20 +134,20 @@ def optimize_routing(
     *,
     method: Method = "lbfgs",
     server_rate: float | None = None,
-    progress: Progress | None = None,
+    progress: Step | None = None,
 ) -> Solution:
     r"""The routing that makes ``objective`` best with ``concurrency`` tasks in flight.
 
     The objectives are not convex and their minima break symmetries, so L-BFGS descends from
     uniform, balanced and square-root routing, and from pace-setters: one or a few clients split off
     at a high probability. If pace-setters win, their neighbours in speed are tried until none is
-    better. From 200 classes on, starts are compared on an outline of some 50 runs of like speeds, and
-    the best of them descend on the fleet itself. An objective that tells no gradient is searched
+    better. From 200 classes on, starts are compared on an outline of some 50 runs of like speeds,
+    and the best of them descend on the fleet itself. An objective without a gradient is searched
     along the exponent of :math:`p_i \propto \mu_i^\alpha`, then class by class if they are few.
     ``method="adam"`` is the paper's single descent from the uniform vector, as a reference.
-    ``server_rate`` is that of the networks tried. ``progress`` is told the name of every start. Interrupted (Ctrl-C) after its first descent, the
-    search gives the best until then. Cost: milliseconds for tens of clients, seconds for 100,000
-    distinct speeds.
+    ``server_rate`` is that of the networks tried. ``progress`` is called with the name of every
+    start. Interrupted (Ctrl-C) after its first descent, the search gives the best until then. Cost:
+    milliseconds for tens of clients, seconds for 100,000 distinct speeds.
 
     >>> from sojourn.theory.constants import LearningConstants
     >>> from sojourn.fleet import built_in_fleet
@@ -185,7 +184,7 @@ def optimize_routing(
 def _search(
     network: Network,
     objective: Objective,
-    progress: Progress | None,
+    progress: Step | None,
     *,
     tolerance: float = TOLERANCE,
     most_steps: int = MOST_STEPS,
@@ -237,7 +236,7 @@ def _search(
 
 
 def _starts_by_outline(
-    network: Network, objective: Objective, progress: Progress | None
+    network: Network, objective: Objective, progress: Step | None
 ) -> Iterator[Start]:
     """The best symmetric start as an outline of the fleet has it, and the best if it is better."""
     coarse = outline(network.fleet)

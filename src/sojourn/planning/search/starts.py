@@ -29,8 +29,9 @@ class Start:
     """A routing to descend from, on a fleet whose classes may be parts of those of ``whole``.
 
     ``parents`` gives for each class of ``fleet`` the class of ``whole`` it belongs to, parts that
-    are split off standing last; ``merged`` puts them beside their class. ``group`` maps classes of ``whole`` to the number of their clients that set the pace, around ``place`` in
-    the order of speed.
+    are split off standing last; ``merged`` puts them beside their class. ``group`` maps classes of
+    ``whole`` to the number of their clients that set the pace, around ``place`` in the order of
+    speed.
     """
 
     name: str
@@ -222,8 +223,9 @@ def group_clients(fleet: Fleet, *, tolerance: float = 0.01) -> Grouping:
     r"""Clients whose speeds differ by less than ``tolerance``, relatively, as classes.
 
     Speeds are cut into equal steps of :math:`\log(1 + \text{tolerance})`; a group's rate is the one
-    that keeps its clients' total service time, the harmonic mean. Clients with another law, other links, powers or
-    weights (cut into the same steps, zero by itself) are in another group; a group has the mean of these.
+    that keeps its clients' total service time, the harmonic mean. Clients with another law, other
+    links, powers or weights (cut into the same steps, zero by itself) are in another group; a group
+    has the mean of these.
 
     >>> grouping = group_clients(Fleet([1.0, 1.001, 5.0]), tolerance=0.01)
     >>> grouping.fleet

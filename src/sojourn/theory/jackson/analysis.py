@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
-from sojourn._support.compiling import read_only
+from sojourn._support.compiling import njit, read_only
 from sojourn.errors import InvalidInput
 from sojourn.figures.figure import Figure
 from sojourn.figures.notebook import bar, table_html
@@ -51,7 +50,7 @@ class Analysis:
     mean_at_server_full: float = 0.0
     """Updates at the server at any time."""
     is_exact: bool = True
-    """False for other times than exponential and clients that come and go: then an approximation."""
+    """False for other times than exponential and intermittent clients: then an approximation."""
     caution: str = ""
     """Why an approximation is not to be trusted here; empty if it was found good."""
     client_shares: FloatArray | None = None
@@ -259,7 +258,7 @@ def shares_of_links(
     return fleet.column("downlink") * per_time, fleet.column("uplink") * per_time
 
 
-def covariance(network: Network, *, engine: Engine = "auto") -> FloatArray:
+def covariance(network: Network) -> FloatArray:
     r""":math:`\mathrm{Cov}[X_i, X_j]` between all clients, shape ``(n, n)``, at population m - 1.
 
     Of the tasks at the clients, not those on links or at the server; without these every row sums
@@ -291,9 +290,8 @@ def covariance(network: Network, *, engine: Engine = "auto") -> FloatArray:
     for i in range(k):
         weights = np.zeros(loads.size)
         weights[i] = 1.0
-        rows[i] = steady_state(
-            loads, counts, network.concurrency, weights, links=links, engine=engine
-        ).weighted_covariance
+        state = steady_state(loads, counts, network.concurrency, weights, links=links)
+        rows[i] = state.weighted_covariance
     between = rows[:, :k].copy()
     np.fill_diagonal(between, 0.0)
     between[siblings, siblings] = rows[siblings, k + np.arange(siblings.size)]
@@ -329,7 +327,7 @@ def approximate_occupancy(
     throughput exceed what the busiest station can do; what is then left waits there.
     With ``scv`` 1 it is exact.
 
-    Where clients come and go, leaving at rate :math:`f = 1/` ``mean_up`` and returning at rate
+    Where clients are intermittent, leaving at rate :math:`f = 1/` ``mean_up`` and returning at rate
     :math:`r = 1/` ``mean_down``, and work waits for them, the work of a task takes
     :math:`(1 + f/r)/\mu_i` for :math:`1/\mu_i`, and a task that finds its client away waits
     :math:`1/r` before any: with Poisson arrivals it would so with probability :math:`f/(f + r)`. One
@@ -386,7 +384,7 @@ def absences_of(fleet: Fleet) -> tuple[FloatArray, FloatArray]:
     return np.divide(1.0, fleet.mean_up, out=np.zeros(goes.size), where=goes), fleet.mean_down
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _recursion(
     p: FloatArray,
     s: FloatArray,

@@ -4,13 +4,9 @@ import cmath
 import math
 from typing import Literal, NamedTuple
 
-import numba
 import numpy as np
 
-from sojourn._support.compiling import (
-    Deferring,  # noqa: F401
-    read_only,
-)
+from sojourn._support.compiling import njit, read_only
 from sojourn.errors import UnknownName
 from sojourn.types import FloatArray, IntArray
 
@@ -49,10 +45,11 @@ def steady_state(
 
     ``loads`` is :math:`\rho_i = p_i/\mu_i` (any scale: throughput scales with its inverse),
     ``counts`` the clients per class, ``weights`` :math:`w` (zeros by default), shape ``(k,)`` each;
-    ``concurrency`` is :math:`m`. ``links`` is :math:`\theta_i`, shape ``(k,)``: what a task spends on
-    average on a client's links, times :math:`p_i`; only means matter there, whatever the law. A server
-    that takes time is a class of one with load :math:`1/\mu_s`. The contour falls back to mean-value analysis when its own error
-    flag says so, even if it was asked for. Cost: O(km) or O(k).
+    ``concurrency`` is :math:`m`. ``links`` is :math:`\theta_i`, shape ``(k,)``: what a task spends
+    on average on a client's links, times :math:`p_i`; only means matter there, whatever the law. A
+    server that takes time is a class of one with load :math:`1/\mu_s`. The contour falls back to
+    mean-value analysis when its own error flag says so, even if it was asked for. Cost: O(km) or
+    O(k).
 
     Paper: Proposition 2.1 (4), Theorem 3.1 (8) and (9), Proposition 4.1 (12).
 
@@ -84,7 +81,7 @@ def steady_state(
     return SteadyState(throughput, mean, covariance, on_links, on_links * (w - rise))
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def mean_value_analysis(
     loads: FloatArray,
     counts: IntArray,
@@ -157,9 +154,7 @@ FOLD = 16
 SMALL, TERMS = 0.1, 8
 """Below this size logarithms and exponentials less their first terms go by as many terms of a series."""
 
-_kernel = numba.njit(
-    cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
-)
+_kernel = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 
 
 @_kernel
@@ -236,8 +231,8 @@ def contour_integral(
     converges geometrically. Given :math:`z`, the :math:`X_i` are independent and geometric with
     mean :math:`A_i(z)`, and the tasks on a client's links Poisson with mean :math:`\theta_i z`, so
     averages over the path give :math:`E[X_i]`, the covariances, :math:`1/\lambda = E[1/z]`,
-    :math:`u_M = E[z]` and :math:`h = -\mathrm{Cov}(F, z)/u_M`. With :math:`d = e^{s - s_0} - 1` and the means :math:`A_i` at the
-    saddle,
+    :math:`u_M = E[z]` and :math:`h = -\mathrm{Cov}(F, z)/u_M`. With :math:`d = e^{s - s_0} - 1` and
+    the means :math:`A_i` at the saddle,
 
     .. math:: A_i(z) - A_i = \frac{A_i (1 + A_i) d}{1 - A_i d},
 
