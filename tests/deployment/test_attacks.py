@@ -13,6 +13,7 @@ import pytest
 from sojourn.deployment import Dispatcher
 from sojourn.deployment.guard import Guard, GuardState, Median, Norm, Reference, Submission
 from sojourn.deployment.guard.agreement import Agreement
+from sojourn.deployment.guard.screens import Screen
 from sojourn.deployment.tasks import Task
 from sojourn.rules import AsyncSGD
 from tests.deployment.attacks import ATTACKS, CLIENTS, Attack, run
@@ -169,16 +170,47 @@ def test_who_waits_for_its_moment_is_bounded_by_the_norm_alone(policy: str) -> N
     assert not any(client.status == "quarantined" for client in honest)
 
 
-@pytest.mark.parametrize("excess", [2.0, 10.0, 20.0])
-def test_who_always_sends_too_much_has_the_less_influence(excess: float) -> None:
+@pytest.mark.parametrize("opposed", [True, False])
+@pytest.mark.parametrize("excess", [0.5, 1.0, 2.0, 4.0, 6.25, 10.0, 20.0])
+def test_who_always_sends_too_much_has_the_less_influence(excess: float, opposed: bool) -> None:
+    """At once if it is opposed to the others, from 2.5 times what is allowed if it is not."""
     guard = Norm().begin(1, CLIENTS, None)
     for _ in range(5):
         for client in range(CLIENTS):
             sent = np.array([1.5 * excess if client == 0 else 1.0])
-            verdict = guard.judge(Submission(sent, client, np.ones(1), 0))
-    verdict = guard.judge(Submission(np.array([1.5 * excess]), 0, np.ones(1), 0))
+            guard.judge(Submission(sent, client, np.ones(1), 0, opposed=opposed))
+    last = Submission(np.array([1.5 * excess]), 0, np.ones(1), 0, opposed=opposed)
+    verdict = guard.judge(last)
     assert verdict.update is not None
-    np.testing.assert_allclose(verdict.update, 1.5 / excess)
+    factors = {4.0: 6.25 / 16.0} | dict.fromkeys((0.5, 1.0, 2.0), 1.0)
+    factor = min(1.0, 1.0 / excess) if opposed else factors.get(excess, 1.0 / excess)
+    np.testing.assert_allclose(verdict.update, 1.5 * min(1.0, excess) * factor)
+
+
+def test_large_updates_are_spared_only_where_they_do_not_point_away() -> None:
+    """What a client sent lately decides, not what it sent before; with samples at the server nobody is spared."""
+
+    def counts(turns: int, *screens: Screen) -> float:
+        """What counts of a large update of client 0, whose last ones, so many, had another direction."""
+        guard = GuardState(
+            Guard(screens=(Norm(), *screens), agreement=UNWATCHED),
+            size=300,
+            clients=CLIENTS,
+            reference=lambda weights, number: np.ones(300),
+        )
+        for round_ in range(40):
+            for client in range(CLIENTS):
+                sent = np.full(300, 3.0 if client == 0 else 1.0)
+                if client == 0 and round_ >= 40 - turns:
+                    sent *= -1.0
+                verdict = guard.judge(Submission(sent, client, np.zeros(300), round_), round_)
+                if client == 0:
+                    last = 0.0 if verdict.update is None else abs(float(verdict.update[0]))
+        return last
+
+    assert counts(0) == pytest.approx(1.5)
+    assert counts(12) == pytest.approx(0.75), "its agreement since the run began is still positive"
+    assert counts(0, Reference()) == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("sent", [0.0, 0.01, 500.0])
@@ -431,6 +463,8 @@ def test_agreement_survives_a_checkpoint() -> None:
     second = Agreement(size=300, clients=4, key=b"1")
     second.restore(first.record())
     np.testing.assert_array_equal(first.values(), second.values())
+    assert not np.isnan(first.recent).all()
+    np.testing.assert_array_equal(first.recent, second.recent)
     for agreement in (first, second):
         agreement.observe(0, np.ones(300))
     np.testing.assert_array_equal(first.values(), second.values())

@@ -75,6 +75,8 @@ class Agreement:
         self._heard = 0
         self._agreed: FloatArray = np.zeros(clients)
         self._evidence: FloatArray = np.zeros(clients)
+        self.recent: FloatArray = np.full(clients, np.nan)
+        """The last cosine of every client: of what it sent recently with the median; NaN before there is one."""
         self._medians = Medians(apart=clients / 2)
         self._age = clients
         self._apart = np.zeros(clients, dtype=np.bool_)
@@ -102,6 +104,7 @@ class Agreement:
     def forget(self, client: int) -> None:
         """Judge a client anew."""
         self._agreed[client] = self._evidence[client] = 0.0
+        self.recent[client] = np.nan
         self._sketches[client] = self._rounds[client] = self._seen[client] = 0
         self._count_heard()
 
@@ -148,6 +151,7 @@ class Agreement:
             "seen": self._seen,
             "agreed": self._agreed,
             "evidence": self._evidence,
+            "recent": self.recent,
             "age": np.array(self._age),
             "apart": self._apart,
             "looked": np.array(self._looked),
@@ -165,6 +169,7 @@ class Agreement:
         self._seen = np.array(arrays["seen"], dtype=np.int64)
         self._count_heard()
         self._agreed, self._evidence = np.array(arrays["agreed"]), np.array(arrays["evidence"])
+        self.recent = np.array(arrays["recent"], dtype=np.float64)
         self._age = int(np.asarray(arrays["age"]))
         self._apart = np.array(arrays["apart"], dtype=np.bool_)
         self._looked = int(np.asarray(arrays["looked"]))
@@ -215,7 +220,7 @@ class Agreement:
         sketch = self._sketches[client]
         norms = norm_of(sketch) * consensus
         if norms > 0.0:
-            cosine = float(sketch @ median) / norms
+            cosine = self.recent[client] = float(sketch @ median) / norms
             self._agreed[client] += times * consensus**2 * cosine
             self._evidence[client] += times * consensus**2
 

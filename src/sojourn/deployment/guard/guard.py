@@ -35,6 +35,9 @@ POINTS_AWAY = -0.5
 STANDS_OUT = 0.6
 """How far below the others' agreement that of a client is held against it on any evidence. Honest clients
 were at most 0.51 below, where every client has the digits of one class."""
+OPPOSED = -0.2
+"""The agreement of a client's recent updates at which they point away from the others'. Of honest clients with a class
+of the digits each 95 in 100 were above -0.17, of those that flip labels three in four below -0.29."""
 _SCREEN, _AGREEMENT = "screen-", "agreement-"
 
 
@@ -134,6 +137,8 @@ class GuardState:
         self.agreement.observe(given.client, given.update, round_)
         if self.points_away(given.client) is not None:
             return Verdict("hold", reason="its client points away from the others")
+        if self._compares:
+            given = replace(given, opposed=not self.agreement.recent[given.client] > OPPOSED)
         return self.screened(given)
 
     def screened(self, given: Submission) -> Verdict:

@@ -7,9 +7,11 @@ fewer there is none, and updates are held back. **Bound:** if at most F clients 
 most the largest :math:`N_i` of an honest client that was heard, in whatever order and however often clients
 answer, leave and return: F + 1 clients have :math:`N_i \ge M`, and one of them is honest. Clients that were
 not heard yet are not counted as small or large, so that those who answer first decide nothing. An update of norm :math:`\|g\|` is multiplied by
-:math:`\min(1, cM/\|g\|)`, and by :math:`cM/N_i` once more if :math:`N_i` of
-its client is above :math:`cM`: who always sends too much has the less influence the more it sends, and
-most of it who sends what is allowed. Beside this a client spends weight: after :math:`t` rounds the weights
+:math:`\min(1, cM/\|g\|)`, and by a second factor if :math:`x = N_i/(cM)` of its client is above 1: who always
+sends too much has the less influence the more it sends, and most of it who sends what is allowed. The factor is
+:math:`1/x`. A client whose recent updates do not point away from the others' is spared until :math:`x` is
+:math:`a`, ``SPARED``: its factor is :math:`\min(1, \max(1/x, a^2/x^2))`, which is again :math:`1/x` from
+:math:`a^2` on. An honest client that alone has some class is such a one. Beside this a client spends weight: after :math:`t` rounds the weights
 :math:`w` of its updates may sum to :math:`c\,t\,p_i w_i` and five more, where :math:`p_i w_i` is what
 its share of the plan gives it in a round, :math:`1/n` if updates are weighted by
 :math:`w_i = 1/(n p_i)`; what is beyond is cut off. Hostile clients, a fraction :math:`f` of all, then
@@ -45,6 +47,10 @@ LARGEST_RATIO = 1.5
 """With a fifth of the clients hostile the honest are more than twice as strong: 4/5 against 3/10."""
 ABSURD = 1e3
 RECENT = 5
+SPARED = 2.5
+"""How many times the largest norm allowed a client that is not opposed to the others may typically send before its
+updates count less. For ten honest clients with a class of the digits each the screen costs 0.7 % of the accuracy, and
+2.8 % without this. Who sends far more is not spared: twice 1/x would be enough not to be called idle."""
 BURST = 5.0
 """Weight that every client may spend before it has earned any."""
 NEGLIGIBLE = 0.04
@@ -115,12 +121,19 @@ class NormState(ScreenState):
         if math.isinf(bound) and self._holds:
             bound = self.bound()
         scale = min(1.0, bound / norm) if norm > 0.0 else 1.0
-        if self._holds and (usual := self.typical[given.client]) > bound:
-            scale *= bound / float(usual)
+        if self._holds:
+            scale *= self._of_typical(float(self.typical[given.client]) / bound, given.opposed)
         idle = self._is_idle(given.client, scale * norm, bound)
         reason = f"its norm is {norm:.3g}, of which {scale * norm:.3g} would count" if idle else ""
         scale *= self._affordable(given)
         return Verdict("apply", *scaled(given.update, scale), reason=reason, idle=idle)
+
+    @staticmethod
+    def _of_typical(excess: float, opposed: bool) -> float:
+        """The factor for a client that typically sends ``excess`` times the largest norm allowed."""
+        if not excess > 1.0:
+            return 1.0
+        return 1.0 / excess if opposed else min(1.0, max(1.0, SPARED**2 / excess) / excess)
 
     def _scale(self, given: Submission) -> float:
         """What norms are like as far as can be told from too few clients: all may be held back."""

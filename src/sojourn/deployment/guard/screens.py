@@ -60,7 +60,8 @@ class Submission:
     ``weight`` is what the update will be multiplied with beside the learning rate, 1 over its
     divisor, and ``earned`` the sum of the weights that the client would have had so far by its share
     of the plan; ``descends`` whether the server steps against it (a gradient) or along it;
-    ``fleet`` how many clients take part or have been heard, by default all of them.
+    ``fleet`` how many clients take part or have been heard, by default all of them; ``opposed`` whether the
+    client's recent updates point away from the others', or that is not known.
     """
 
     update: Vector
@@ -71,6 +72,7 @@ class Submission:
     earned: float = math.inf
     descends: bool = True
     fleet: int | None = None
+    opposed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
