@@ -95,6 +95,7 @@ class Deployment:
 
     ``tasks`` are the lines of ``tasks.jsonl``, ``events`` those of ``events.log`` as seconds, kind
     and text, and ``sessions`` when the server was started: seconds of the run, and Unix time.
+    ``unpredicted`` says why there is no ``prediction`` where one was asked for.
     """
 
     measured: History
@@ -104,6 +105,7 @@ class Deployment:
     events: Sequence[tuple[float, str, str]]
     prediction: Prediction | None = None
     sessions: Sequence[tuple[float, float]] = field(default_factory=tuple)
+    unpredicted: str = ""
 
     @property
     def seconds(self) -> float:
@@ -143,23 +145,27 @@ def deployment_of(run: Run) -> Deployment | None:
     status = parse_json(_text(folder.status_path) or "{}", str(folder.status_path))
     check_shape(status, STATUS, str(folder.status_path))
     tasks = _tasks(folder.tasks_path)
+    prediction, unpredicted = None, ""
+    if others and tasks:
+        try:
+            prediction = predict(folder, others, rounds=len(tasks))
+        except SojournError as error:
+            unpredicted = f"Speed and staleness are not predicted: {error}"
     return Deployment(
         measured=real[0],
         predicted=others[0] if others else None,
         status=status,
         tasks=tasks,
         events=_events(folder.events_path),
-        prediction=predict(folder, others, rounds=len(tasks)) if others and tasks else None,
+        prediction=prediction,
+        unpredicted=unpredicted,
         sessions=[(pair[0], pair[1]) for pair in status.get("sessions", ()) if len(pair) == 2],
     )
 
 
 def predict(folder: RunFolder, histories: Sequence[History], *, rounds: int) -> Prediction | None:
     """Throughput and staleness of the plan that the folder holds, over as many rounds as were run."""
-    try:
-        strategies = folder.strategies(history.strategy for history in histories)
-    except SojournError:
-        return None
+    strategies = folder.strategies(history.strategy for history in histories)
     strategy: Strategy = next(iter(strategies.values()))
     schedules = [
         simulate(strategy.network, strategy.scenario, rounds=rounds, seed=seed)
@@ -204,7 +210,7 @@ def deployment_verdict(run: Run, found: Deployment) -> Verdict:
         tested="",
         because=f"{updates:,} updates from {clients:,} client{'' if clients == 1 else 's'} in "
         f"{number(seconds)} s"
-        + (f": {', '.join(pace)}" if pace else "")
+        + (f"; between the first and the last {', '.join(pace)}" if pace else "")
         + f"; of {routed:,} tasks {', '.join(trouble) or 'none was refused, late or lost'}.",
         next_command=command,
     )
@@ -277,7 +283,8 @@ def deployment_sections(run: Run, index: int, found: Deployment) -> list[Section
         ("what", "measured", "predicted"),
         tuple(comparison_rows(run, found)),
         title="Measured, and predicted",
-        note="Predicted: the same plan simulated with exponential times at the speeds that were "
+        note=found.unpredicted
+        or "Predicted: the same plan simulated with exponential times at the speeds that were "
         "measured, for as many updates; ± is one standard error over seeds. Staleness counts the "
         "updates of others that came since a task was handed out.",
     )
