@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from sojourn._support.configuration import Table
+from sojourn._support.files import exists
 from sojourn.deployment.guard.guard import POINTS_AWAY, Guard, screens_named
 from sojourn.deployment.guard.norm import LARGEST_RATIO
 from sojourn.deployment.guard.pacing import LARGEST_SPEED
@@ -306,6 +307,8 @@ def _strategy(
         meant = read.choices.policy
         _check_followed(found, routed=meant is None or meant == Routed.name)
         return found
+    for named in (fleet_name, table.values.get("routing")):
+        _check_is_there(named, folder)
     fleet = read_fleet(fleet_name, folder) if fleet_name else Fleet(np.ones(clients))
     choices = Choices.take(table, fleet, folder, DECISIONS)
     by_speed = choices.routing not in (None, "uniform")
@@ -327,6 +330,15 @@ def _strategy(
             f"'{choices.routing}' does not say how. Name {', '.join(ROUTINGS)}, or a plan."
         )
     return found
+
+
+def _check_is_there(name: object, folder: Path) -> None:
+    """Refuse a CSV file that is not where the server runs: Flower does not send any."""
+    if isinstance(name, str) and name.endswith(".csv") and not exists(folder / name):
+        raise InvalidFile(
+            f"'{name}' cannot be read: there is no such file beside task.py. Flower packs no CSV files "
+            "into an app: give the full path of the file on the server"
+        )
 
 
 def _check_followed(strategy: "Strategy", *, routed: bool) -> None:
