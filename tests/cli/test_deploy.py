@@ -1,17 +1,22 @@
 """``sojourn deploy`` as a user types it."""
 
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from sojourn.errors import InvalidFile
 from sojourn.runs.history import History
 from tests.commands import Finished
 from tests.deployment.flower_sessions import flower_processes
@@ -58,6 +63,223 @@ def test_init_takes_a_strategy_and_a_problem(run: Run, tmp_path: Path) -> None:
         refused = run("deploy", "init", "other", *wrong)
         assert (refused.code, words in refused.error) == (2, True), refused.error
         assert not (tmp_path / "other").exists()
+
+
+OWN = """
+from dataclasses import dataclass
+from sojourn.dispatch import Chooser, Policy
+from sojourn.rules import GeneralizedAsyncSGD, ServerState
+from lib.discount import discount
+
+
+@dataclass(frozen=True)
+class Discounted:
+    power: float = 0.5
+    name, sends, policy = "discounted", "gradient", "never-queue"
+    local_steps, local_learning_rate, proximal = 1, None, 0.0
+
+    def begin(self, weights, clients):
+        return ServerState(weights)
+
+    def apply(self, state, arrival, *, learning_rate, clients, concurrency):
+        step = learning_rate * discount(arrival.staleness, self.power)
+        return state.updated(state.weights - arrival.update.dtype.type(step) * arrival.update), True
+
+
+@dataclass(frozen=True)
+class FirstIdle(Policy):
+    name, one_task_each = "first-idle", True
+
+    def chooser(self, random):
+        return _FirstIdle()
+
+
+class _FirstIdle(Chooser):
+    def choose(self, view, finisher):
+        return min((c for c in view.living if not view.tasks(c)), default=None)
+
+
+usual = Discounted(power=1.0)
+built_in = GeneralizedAsyncSGD()
+"""
+OWN_PROBLEM = """
+import torch
+from sojourn.training import Problem
+from own_model import model
+
+
+def problem(clients, seed):
+    random = torch.Generator().manual_seed(seed)
+    x = torch.randn(40 * clients, 3, generator=random)
+    y = (x.sum(1) > 0).long()
+    return Problem(model(), list(zip(x.split(40), y.split(40))), (x, y), batch_size=8)
+"""
+OWN_MODEL = """
+import torch
+
+
+def model():
+    layer = torch.nn.Linear(3, 2)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    return layer
+"""
+
+
+def write_own(folder: Path, rule: str = '{ name = "own:Discounted", power = 0.8 }') -> None:
+    """A strategy with a rule and a policy of one's own, which import more, and such a problem."""
+    (folder / "lib").mkdir(parents=True)
+    (folder / "lib" / "__init__.py").touch()
+    (folder / "lib" / "discount.py").write_text("def discount(s, p):\n    return (1 + s) ** -p\n")
+    (folder / "own.py").write_text(OWN)
+    (folder / "problem.py").write_text(OWN_PROBLEM)
+    (folder / "own_model.py").write_text(OWN_MODEL)
+    (folder / "strategy.toml").write_text(
+        "concurrency = 3\nlearning-rate = 0.1\n"
+        "classes = [{ count = 2, service-rate = 1.0, routing = 0.2 },"
+        " { count = 2, service-rate = 5.0, routing = 0.3 }]\n"
+        f'[strategy]\npolicy = "own:FirstIdle"\nrule = {rule}\n'
+    )
+
+
+def packed(app: Path, folder: Path) -> Path:
+    """The app as Flower packs it and another machine unpacks it."""
+    from flwr.cli.build import build_fab_from_disk
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a library that Flower uses
+        fab = build_fab_from_disk(app)
+    with zipfile.ZipFile(io.BytesIO(fab)) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "rule", ['{ name = "own:Discounted", power = 0.8 }', '"own:usual"', '"own:built_in"']
+)
+def test_an_app_has_the_rule_the_policy_and_the_model_of_ones_own(
+    run: Run, tmp_path: Path, rule: str
+) -> None:
+    """Packed by Flower and unpacked where the folder that they were written in is not."""
+    pytest.importorskip("flwr")
+    write_own(tmp_path / "mine", rule)
+    done = run(
+        "deploy", "init", "app", "--strategy", "mine/strategy.toml", "--problem", "mine/problem.py"
+    )
+    assert done.code == 0, done.error
+    assert "installed here" not in done.out
+    for name in ("own.py", "lib/__init__.py", "lib/discount.py", "own_model.py"):
+        assert f"wrote app/federated/{name}" in done.out
+    unpacked = packed(tmp_path / "app", tmp_path / "elsewhere" / "app")
+    shutil.rmtree(tmp_path / "mine")
+    shutil.rmtree(tmp_path / "app")
+    more = ("--in-process", "--clients", "3", "--updates", "30")
+    done = run("deploy", "local", str(unpacked), *more, "--out", "results")
+    assert done.code == 0, done.error
+    assert "30 updates from 3 clients" in done.out
+    results = tmp_path / "results"
+    deployed, predicted = json.loads((results / "summary.json").read_text())["strategies"]
+    assert deployed["policy"] == predicted["policy"] == "first-idle"
+    assert (results / "extensions" / "own.py").read_text() == OWN
+    shutil.rmtree(tmp_path / "elsewhere")
+    for trust, words in (
+        (
+            (),
+            "Speed and staleness are not predicted: results/experiment.toml: [[strategy]] number 1: the code",
+        ),
+        (("--trust",), "simulated with exponential times at the speeds"),
+    ):
+        shown = run(*trust, "report", "results", "--no-stills")
+        assert shown.code == 0, shown.error
+        assert words in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.flower
+@pytest.mark.xdist_group("flower")
+@pytest.mark.timeout(1800)
+def test_flower_runs_the_rule_the_policy_and_the_model_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Server and clients have nothing but the app that Flower packs."""
+    homes = tmp_path / "homes"
+    homes.mkdir()
+    monkeypatch.setenv("TMPDIR", str(homes))
+    run: Run = request.getfixturevalue("run")
+    write_own(tmp_path / "mine")
+    done = run(
+        "deploy", "init", "app", "--strategy", "mine/strategy.toml", "--problem", "mine/problem.py"
+    )
+    assert done.code == 0, done.error
+    shutil.rmtree(tmp_path / "mine")
+    done = run("deploy", "local", "app", "--clients", "2", "--updates", "6")
+    assert done.code == 0, done.error
+    assert "6 updates from 2 clients" in done.out
+    summary = json.loads((tmp_path / "app-run" / "summary.json").read_text())
+    assert summary["provenance"]["inputs"]["rule"] == {"name": "own:Discounted", "power": 0.8}
+    assert (tmp_path / "app-run" / "extensions" / "lib" / "discount.py").exists()
+    assert flower_processes(homes) == []
+
+
+def test_a_csv_file_of_an_app_is_named_by_its_full_path(run: Run, tmp_path: Path) -> None:
+    """Flower packs none: `deploy local` names the one beside task.py, and a server says what it misses."""
+    from sojourn.deployment.app import app_config, task_folder, unpacked_files
+    from sojourn.deployment.settings import read_settings
+
+    run("deploy", "init", "app")
+    path = tmp_path / "app" / "pyproject.toml"
+    path.write_text(path.read_text().replace('fleet = ""', 'fleet = "fleet.csv"'))
+    with pytest.raises(InvalidFile, match="Flower packs no CSV files into an app"):
+        read_settings(app_config(tmp_path / "app"), task_folder(tmp_path / "app"))
+    fleet = tmp_path / "app" / "federated" / "fleet.csv"
+    fleet.write_text("service_rate\n1\n2\n4\n")
+    given = unpacked_files(tmp_path / "app")
+    assert given == {"fleet": str(fleet)}
+    settings = read_settings({**app_config(tmp_path / "app"), **given}, tmp_path)
+    assert settings.strategy.network.fleet.service_rates.tolist() == [1.0, 2.0, 4.0]
+    done = run("deploy", "local", "app", "--updates", "5", "--in-process")
+    assert done.code == 0, done.error
+
+
+def test_init_says_what_an_app_cannot_have(run: Run, tmp_path: Path) -> None:
+    """A module that is missing, whose name is taken, or that Flower leaves out."""
+    write_own(tmp_path / "mine")
+    strategy = tmp_path / "mine" / "strategy.toml"
+    named, module_text = strategy.read_text(), (tmp_path / "mine" / "own.py").read_text()
+    for module, said in (
+        ("nowhere", "the module 'nowhere' cannot be imported"),
+        ("task", "the app has another federated/task.py. Give the module another name"),
+        ("own_test", "Flower leaves test_*.py and *_test.py out of an app"),
+    ):
+        if module != "nowhere":
+            (tmp_path / "mine" / f"{module}.py").write_text(module_text)
+        strategy.write_text(named.replace("own:", f"{module}:"))
+        done = run("deploy", "init", "app", "--strategy", "mine/strategy.toml")
+        assert (done.code, said in done.error) == (2, True), done.error
+        assert "mine/strategy.toml" in done.error
+        assert not (tmp_path / "app").exists()
+
+
+def test_init_names_modules_that_have_to_be_installed(tmp_path: Path) -> None:
+    write_own(tmp_path / "mine")
+    (tmp_path / "installed").mkdir()
+    for name in ("own.py", "lib"):
+        shutil.move(tmp_path / "mine" / name, tmp_path / "installed" / name)
+    paths = [str(tmp_path / "installed"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = subprocess.run(
+        [
+            sys.executable,
+            *["-m", "sojourn", "deploy", "init", "app", "--strategy", "mine/strategy.toml"],
+        ],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "The strategy needs own, installed here and not copied" in done.stdout
+    assert not (tmp_path / "app" / "federated" / "own.py").exists()
 
 
 def test_the_template_says_every_setting_and_its_default(tmp_path: Path) -> None:

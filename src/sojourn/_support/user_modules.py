@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -136,7 +136,7 @@ def sources_of(modules: Iterable[str], folder: Path | None = None) -> Sources:
             key = path.relative_to(place or path).as_posix()
             if key not in files:
                 files[key] = path.read_text(encoding="utf-8")
-                waiting += _imports(files[key], list(PurePosixPath(key).parent.parts))
+                waiting += imported_by(files[key], PurePosixPath(key).parent.parts)
     return Sources(files)
 
 
@@ -157,7 +157,7 @@ def import_beside(module: str, folder: Path | None = None) -> ModuleType:
 @contextmanager
 def _first(sources: Sources, folder: Path | None) -> Iterator[None]:
     """Within, modules of ``sources`` are imported rather than others; no bytecode is written."""
-    texts = {_module_name(path): text for path, text in sources.files.items()}
+    texts = {module_name(path): text for path, text in sources.files.items()}
     with _CHANGING:
         if any(not _is_current(name, text) for name, text in texts.items()):
             for name in texts:
@@ -201,13 +201,22 @@ def _files(module: str, place: Path) -> list[Path]:
     return [p for p in (*packages, place.joinpath(*parts).with_suffix(".py")) if p.is_file()]
 
 
-def _module_name(path: str) -> str:
+def module_name(path: str) -> str:
+    """What a module is called that lies at ``path``, relative to a folder that is searched.
+
+    >>> module_name("mine/rules.py"), module_name("mine/__init__.py")
+    ('mine.rules', 'mine')
+    """
     parts = list(PurePosixPath(path).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _imports(text: str, package: list[str]) -> Iterator[str]:
-    """The modules that a source text of a package may import."""
+def imported_by(text: str, package: Sequence[str] = ()) -> Iterator[str]:
+    """The modules that a source text of a package may import.
+
+    >>> list(imported_by("import numpy, model\\nfrom mine.data import shares"))
+    ['numpy', 'model', 'mine.data', 'mine.data.shares']
+    """
     for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -60,8 +60,14 @@ def init(
     """
     from sojourn.deployment.app import write_app
 
-    for path in write_app(folder, strategy, problem):
+    written = write_app(folder, strategy, problem)
+    for path in written.files:
         typer.echo(f"wrote {path}")
+    if written.installed:
+        typer.echo(
+            f"The strategy needs {', '.join(written.installed)}, installed here and not copied: install "
+            "the same on the server and on every client."
+        )
     task = folder / "federated" / "task.py"
     if problem is None:
         typer.echo(f"Edit {task}: the model, the data, how to train.")
@@ -100,7 +106,7 @@ def local(
 
     Example: sojourn deploy local my-app --clients 3 --pause 0,1,4
     """
-    from sojourn.deployment.app import app_config, task_folder
+    from sojourn.deployment.app import app_config, task_folder, unpacked_files
     from sojourn.deployment.local import run_in_process
     from sojourn.deployment.processes import handling
     from sojourn.deployment.settings import read_settings
@@ -110,7 +116,7 @@ def local(
     results = out or folder.resolve().parent / f"{folder.resolve().name}-run"
     asked = {"clients": clients, "updates": updates}
     config: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
-    config |= {"run-folder": str(results.resolve()), "resume": resume}
+    config |= {"run-folder": str(results.resolve()), "resume": resume, **unpacked_files(folder)}
     config |= {} if clients is None else {"rehearse": True}
     settings = read_settings({**app_config(folder), **config}, task_folder(folder))
     if settings.rehearsed_of is not None:

@@ -5,14 +5,17 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatch
 from importlib import resources
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, NamedTuple
 
 from sojourn._support.configuration import parse_toml
-from sojourn._support.files import read_text, write_text
-from sojourn.errors import InvalidFile, InvalidInput
+from sojourn._support.extensions import is_extension
+from sojourn._support.files import is_file, read_text, write_text
+from sojourn._support.user_modules import imported_by, module_name, sources_of
+from sojourn.errors import InvalidFile, InvalidInput, reading
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ PACKAGE = "federated"
 FILES = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
+    f"{PACKAGE}/__init__.py": "__init__.py",
     f"{PACKAGE}/task.py": "task.py",
     f"{PACKAGE}/server_app.py": "server_app.py",
     f"{PACKAGE}/client_app.py": "client_app.py",
@@ -32,15 +36,25 @@ FILES = {
     "ops/compose.yaml": "compose.yaml",
     "ops/kubernetes.yaml": "kubernetes.yaml",
 }
+LEFT_OUT = ("test_*.py", "*_test.py")
+"""What Flower never packs into an app."""
+
+
+class WrittenApp(NamedTuple):
+    """The files of an app, and the modules that it needs and that have to be installed where it runs."""
+
+    files: list[Path]
+    installed: list[str]
 
 
 def write_app(
     folder: Path, strategy: Path | None = None, problem: Path | None = None
-) -> list[Path]:
-    """Write the app into a new or empty folder; the files written.
+) -> WrittenApp:
+    """Write the app into a new or empty folder.
 
     The app runs ``strategy``, a file of `sojourn tune` or `sojourn plan`, and learns what the function
-    ``problem`` of the file ``problem`` returns; both files are copied.
+    ``problem`` of the file ``problem`` returns; both files are copied, and beside them the users' own
+    modules that they need.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"'{folder}' exists and is not empty. Name another folder.")
@@ -51,18 +65,39 @@ def write_app(
         .replace("@VERSION@", __version__)
         for name, template in FILES.items()
     }
+    installed: list[str] = []
     if problem is not None:
-        texts[f"{PACKAGE}/task.py"] = _task_text(problem)
+        text = _task_text(problem)
+        texts[f"{PACKAGE}/task.py"] = text
+        _add_modules(texts, imported_by(text), problem)
     if strategy is not None:
-        texts["pyproject.toml"] = _running(texts["pyproject.toml"], strategy)
+        texts["pyproject.toml"], named, modules = _running(texts["pyproject.toml"], strategy)
         texts[f"{PACKAGE}/{strategy.name}"] = read_text(strategy)
+        installed = sorted(named - _add_modules(texts, named | modules, strategy))
     written = []
     for name, text in texts.items():
         target = folder / name
         write_text(target, text)
         written.append(target)
-    (folder / PACKAGE / "__init__.py").touch()
-    return written
+    return WrittenApp(written, installed)
+
+
+def _add_modules(texts: dict[str, str], modules: Iterable[str], needed_by: Path) -> set[str]:
+    """Add to the app those modules, and what they import, that lie beside ``needed_by``; their names."""
+    files = sources_of(modules, needed_by.parent).files
+    for name, text in files.items():
+        if any(fnmatch(PurePath(name).name, pattern) for pattern in LEFT_OUT):
+            raise InvalidInput(
+                f"{needed_by} needs {name}, and Flower leaves {' and '.join(LEFT_OUT)} out of an app. "
+                "Give the module another name."
+            )
+        target = f"{PACKAGE}/{name}"
+        if texts.setdefault(target, text) != text:
+            raise InvalidInput(
+                f"{needed_by} needs a module of yours in {name}, and the app has another {target}. "
+                "Give the module another name."
+            )
+    return {module_name(name) for name in files}
 
 
 def _task_text(path: Path) -> str:
@@ -79,16 +114,41 @@ def _task_text(path: Path) -> str:
     return text
 
 
-def _running(settings: str, strategy: Path) -> str:
-    """The text of ``pyproject.toml`` with a strategy and its number of clients."""
-    from sojourn.strategy import read_strategy_file
+def _running(settings: str, path: Path) -> tuple[str, set[str], set[str]]:
+    """The text of ``pyproject.toml`` with a strategy and its number of clients, and its modules.
 
-    clients = read_strategy_file(strategy).fleet.size
-    for key, value in (("clients", str(clients)), ("strategy", json.dumps(strategy.name))):
+    First those that the file names, as far as they are not Sojourn's or Python's, then those of the
+    classes: a value of a module may have the class of another one.
+    """
+    from sojourn.strategy import Choices, Strategy, read_strategy_file
+
+    file = read_strategy_file(path)
+    with reading(str(path)):  # a rule or policy that cannot be found is said now
+        strategy = Strategy.resolve(Choices(), file=file, folder=path.parent, name=path.name)
+    for key, value in (("clients", str(file.fleet.size)), ("strategy", json.dumps(path.name))):
         settings = re.sub(
             rf"^{key} = \S+", f"{key} = {value}", settings, count=1, flags=re.MULTILINE
         )
-    return settings
+    texts = _texts(parse_toml(file.text, str(path)))
+    named = {text.partition(":")[0] for text in texts if is_extension(text)}
+    elsewhere = {
+        name
+        for name in named & set(sys.modules)
+        if name.partition(".")[0] not in {"sojourn", *sys.stdlib_module_names}
+    }
+    return settings, elsewhere, set(strategy.modules)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text in a table, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def app_config(app: Path) -> dict[str, object]:
@@ -104,6 +164,17 @@ def app_config(app: Path) -> dict[str, object]:
     if not isinstance(config, dict):
         raise InvalidFile(f"{path}: there is no [tool.flwr.app.config], so it is no app")
     return _flat(config)
+
+
+def unpacked_files(app: Path) -> dict[str, object]:
+    """The settings that name CSV files beside ``task.py``, with full paths: Flower packs no such files."""
+    config, folder = app_config(app), task_folder(app)
+    found: dict[str, object] = {}
+    for key in ("fleet", "routing"):
+        name = config.get(key)
+        if isinstance(name, str) and name.endswith(".csv") and is_file(folder / name):
+            found[key] = str((folder / name).resolve())
+    return found
 
 
 def task_folder(app: Path) -> Path:

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,8 @@ import numpy as np
 from sojourn._support.files import alone_in
 from sojourn._support.memory import holding_little
 from sojourn._support.provenance import provenance
-from sojourn.deployment.client import Learnable, ProblemFunction, build
+from sojourn._support.user_modules import sources_of
+from sojourn.deployment.client import Learnable, ProblemFunction, build, folder_of
 from sojourn.deployment.dispatcher import Dispatcher
 from sojourn.deployment.export import CHECKPOINT
 from sojourn.deployment.guard.screens import Gradient
@@ -246,8 +248,12 @@ def write_outcome(
     *,
     problem_name: str,
     problem: Learnable | None = None,
+    folder: Path | None = None,
 ) -> None:
-    """Write the folder of a run: what happened, and the experiment that predicts it."""
+    """Write the folder of a run: what happened, and the experiment that predicts it.
+
+    Modules of the users' own are looked for in ``folder``.
+    """
     from sojourn.runs.summary import summarize, summarize_strategy
     from sojourn.training import Problem
 
@@ -274,6 +280,7 @@ def write_outcome(
         },
         fleet=network.fleet,
         plans={} if text is None else {STRATEGY: text},
+        extensions=sources_of(settings.strategy.modules, folder),
     )
     entries = [
         summarize_strategy(
@@ -323,4 +330,5 @@ def finish(journal: Journal, problem: ProblemFunction, *, elapsed: float) -> Non
         histories,
         problem_name=f"{problem.__module__}:{problem.__name__}",
         problem=learnable,
+        folder=folder_of(problem),
     )

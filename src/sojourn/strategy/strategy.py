@@ -237,8 +237,9 @@ class Strategy:
     @property
     def modules(self) -> frozenset[str]:
         """The modules that define the rule, the policy, the laws and the plan's objective."""
-        parts = (self.rule, self.policy, *self.scenario.law, self.origin.objective)
-        return frozenset(modules_of(*parts))
+        scenario = self.scenario
+        laws = (*scenario.law, scenario.link_law, scenario.server_law)
+        return frozenset(modules_of(self.rule, self.policy, *laws, self.origin.objective))
 
     def not_deployable(self) -> str | None:
         """Why a real server cannot run it; ``None`` if it can."""
