@@ -25,18 +25,24 @@ def main() -> None:
 
 
 def _check_limit() -> None:
-    """Refuse a limit under which native libraries fail while they load.
+    """Refuse a limit under which native libraries fail while they load, and use few addresses under any other.
 
     Not all of them check what they allocate: below this limit a process may end by a signal, without
-    an exception that could be turned into a sentence.
+    an exception that could be turned into a sentence. Nor does Python: a thread that runs out of memory
+    while an exception passes through it can loop for ever.
     """
     limit = _address_space()
-    if limit is not None and limit < LEAST_ADDRESS_SPACE:
+    if limit is None:
+        return
+    if limit < LEAST_ADDRESS_SPACE:
         sys.stderr.write(
             f"error: memory is limited to {limit // 2**20} MB of addresses, and the numerical libraries "
             f"need {LEAST_ADDRESS_SPACE // 2**20} MB: raise the limit (ulimit -v)\n"
         )
         sys.exit(2)
+    from sojourn._support.memory import share_one_heap
+
+    share_one_heap()
 
 
 def _address_space() -> int | None:

@@ -123,6 +123,56 @@ def test_too_little_memory_is_a_sentence(tmp_path, megabytes):
     assert done.returncode == 0 or b"memory" in done.stderr
 
 
+def test_files_are_read_where_memory_is_little(tmp_path):
+    """No more is asked for than the file holds: a billion bytes would not be there."""
+    (tmp_path / "fleet.csv").write_text(FLEET)
+    done = typed(
+        tmp_path,
+        *("analyze", "fleet.csv", "--concurrency", "3"),
+        limit=800 * 2**20,
+        OPENBLAS_NUM_THREADS="1",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+THREADS = """
+import resource, threading
+from pathlib import Path
+from sojourn.__main__ import main
+
+def pages():
+    return int(Path("/proc/self/statm").read_text().split()[0])
+
+resource.setrlimit(resource.RLIMIT_AS, (2 * 2**30,) * 2)
+try:
+    main()
+except SystemExit:
+    pass
+before, over = pages(), threading.Event()
+for _ in range(3):
+    done = threading.Event()
+    work = lambda: (bytearray(2000), done.set(), over.wait())
+    threading.Thread(target=work, daemon=True).start()
+    done.wait()
+print((pages() - before) * resource.getpagesize() // 3)
+over.set()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks /proc for addresses")
+def test_a_thread_takes_few_addresses_where_they_are_limited(tmp_path):
+    """A heap of its own would take 64 MB, and two of them all that is left of some limits."""
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS, "--version"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    assert int(done.stdout.split()[-1]) < 32 * 2**20
+
+
 def test_a_folder_called_like_a_module_is_not_its_name(run, strangers_plan, tmp_path):
     """Whoever made the folder chose its name, and would have the code in it trusted."""
     folder = tmp_path / "evil:E"

@@ -166,6 +166,20 @@ def test_pilots_of_a_training_stand_by_themselves_and_not_beside_its_verdict(tmp
     }, "the colours of the report"
 
 
+def test_a_file_that_memory_does_not_hold_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks is told what the error says, and not that nothing is there yet."""
+
+    def too_large(*_: object, **__: object) -> list[History]:
+        raise MemoryError
+
+    (tmp_path / "history.jsonl").write_text("{}\n")
+    monkeypatch.setattr(History, "read", too_large)
+    with pytest.raises(MemoryError):
+        Watcher(tmp_path).look()
+
+
 def test_half_written_lines_are_left_for_later(tmp_path: Path) -> None:
     lines = Lines(tmp_path / "tasks.jsonl")
     assert lines.fresh() == ([], False)

@@ -3,11 +3,12 @@
 import fcntl
 import os
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from sojourn._support.files import alone_in, replacing
+from sojourn._support.files import LEAST_READ, alone_in, read_bytes, replacing
 from sojourn.errors import InvalidFile
 from tests.commands import Commands
 
@@ -27,6 +28,24 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
             temporary.write_text(text)
         assert (tmp_path / "plan.toml").is_symlink()
         assert (tmp_path / "elsewhere" / "real.toml").read_text() == text
+
+
+def test_reading_a_file_takes_as_much_memory_as_it_holds(tmp_path: Path) -> None:
+    sizes = (0, 10, LEAST_READ - 1, LEAST_READ, LEAST_READ + 1, 3 * LEAST_READ)
+    for size in sizes:
+        content = bytes(range(256)) * (size // 256) + bytes(size % 256)
+        (tmp_path / "file").write_bytes(content)
+        tracemalloc.start()
+        assert read_bytes(tmp_path / "file") == content
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < 2 * size + 8 * LEAST_READ
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads a file of /proc")
+def test_a_file_that_does_not_say_how_long_it_is_is_read_to_its_end() -> None:
+    assert Path("/proc/self/maps").stat().st_size == 0
+    assert len(read_bytes("/proc/self/maps").splitlines()) > 100
 
 
 @pytest.mark.parametrize("option", ["--out", "--clients"])

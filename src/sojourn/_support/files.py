@@ -17,6 +17,8 @@ from sojourn.errors import InvalidFile, InvalidInput, SojournError
 
 MOST_TEXT = 1_000_000_000
 """Bytes of the longest text file that is read."""
+LEAST_READ = 1 << 16
+"""Bytes that are asked for at once, where a file has fewer, or does not say how many."""
 
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}(\.[^.]+)?")
 """What `replacing` calls its temporary files: the name of the target, a random part, the suffix again."""
@@ -117,7 +119,12 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
                 raise InvalidFile(
                     f"{path}: too large: {size} bytes, where at most {MOST_TEXT} are read"
                 )
-            return file.read(MOST_TEXT)
+            # Never more than there is: memory for what is asked is taken at once.
+            parts, left = list[bytes](), MOST_TEXT
+            while left and (part := file.read(min(left, max(size + 1, LEAST_READ)))):
+                parts.append(part)
+                left -= len(part)
+            return b"".join(parts)
     except OSError as error:
         raise InvalidFile(f"{_short(path)}: cannot be read ({error.strerror})") from error
     except ValueError as error:

@@ -113,9 +113,8 @@ def holding_little() -> Iterator[None]:
     import ctypes  # not above: commands that print a line should start fast
 
     with suppress(AttributeError, OSError):
-        library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, 2**20)
-        library.mallopt(M_ARENA_MAX, 1)
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
+    share_one_heap()
     thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(*COLLECTED_OFTEN)
@@ -124,6 +123,14 @@ def holding_little() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+
+
+def share_one_heap() -> None:
+    """Have all threads share one heap: the GNU C library gives each 64 MB of addresses of its own, used or not."""
+    import ctypes
+
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def give_back() -> None:

@@ -90,6 +90,8 @@ class Followed(Generic[Value]):
         except FileNotFoundError:
             self._kept.pop(path, None)
             return None
+        except MemoryError:  # the file may be as it should
+            raise
         except Exception:  # nosec B110 # a file that is being written: what was read before is shown
             pass
         return None if before is None else before[1]
