@@ -16,6 +16,7 @@ from sojourn.deployment.checkpoint import restore_checkpoint, write_checkpoint
 from sojourn.deployment.dispatcher import Dispatcher
 from sojourn.deployment.guard import Guard, GuardState, Norm, Submission
 from sojourn.deployment.guard.agreement import WIDTH, Agreement, group_apart
+from sojourn.deployment.guard.norm import NormState
 from sojourn.deployment.guard.screens import tolerated
 from sojourn.errors import InvalidFile
 from sojourn.rules import AsyncSGD
@@ -137,10 +138,10 @@ Event = tuple[str, float, float, float]
 EVENTS = st.tuples(
     st.sampled_from(["answer", "answer", "answer", "leave", "join"]),
     st.floats(0.0, 1.0, exclude_max=True),
-    st.sampled_from([1e-30, 1e-3, 0.5, 1.0, 2.0, 1e3, 1e30]),
+    st.sampled_from([1e-30, 1e-3, 0.5, 1.0, 2.0, -2.0, 3.0, 5.0, -5.0, 1e3, -1e3, 1e30]),
     st.floats(0.5, 2.0),
 )
-"""What happens, to whom, and the norm that a hostile or an honest client sends."""
+"""What happens, to whom, and what a hostile or an honest client sends: it points away if it is negative."""
 
 
 @settings(max_examples=200, deadline=None)
@@ -173,6 +174,19 @@ def test_the_bound_is_at_most_an_honest_norm_whatever_arrives(
         else:
             (arrivals.leave if kind == "leave" else arrivals.join)(client)
     target(worst)
+
+
+@given(st.lists(st.floats(0.0, 1e300), min_size=2, max_size=2).map(sorted), st.booleans())
+@example([2.5, 2.5 * (1 + 1e-9)], False)
+@example([6.25, 6.25 * (1 + 1e-9)], False)
+def test_who_typically_sends_more_never_counts_for_more(
+    excesses: list[float], opposed: bool
+) -> None:
+    """Of one update of the norm allowed; nobody counts for less than who is opposed, or for more than that norm."""
+    less, more = (NormState._of_typical(excess, opposed) for excess in excesses)
+    assert 1.0 >= less >= more >= NormState._of_typical(excesses[1], True)
+    if excesses[1] <= excesses[0] * (1 + 1e-6):
+        assert more >= less * (1 - 3e-6), "it does not jump"
 
 
 def test_clients_that_left_do_not_stop_the_others() -> None:
