@@ -257,6 +257,13 @@ def test_only_what_is_not_known_is_suggested(tmp_path, header, suggested):
         read_log(tmp_path / "log.csv")
 
 
+def test_a_number_with_a_decimal_comma_is_not_taken_for_a_device(tmp_path):
+    rows = [f"Kamera {k % 3};{BEGIN + 9 * k};{BEGIN + 9 * k + 5};{k},25" for k in range(9)]
+    (tmp_path / "log.csv").write_text("\n".join(["Gerät;launch;done;ul secs", *rows]))
+    with pytest.raises(InvalidFile, match=r"columns .device=Gerät,start=launch,end=done.$"):
+        read_log(tmp_path / "log.csv")
+
+
 def test_a_row_per_event_is_no_row_per_task(tmp_path):
     rows = [f"{BEGIN + k},a,task_{'started' if k % 2 else 'finished'}" for k in range(9)]
     (tmp_path / "log.csv").write_text("\n".join(["time,device,event", *rows]))

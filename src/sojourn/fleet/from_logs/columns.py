@@ -3,8 +3,9 @@
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from sojourn._support.csv_table import CONTROL
 from sojourn._support.files import printable
 from sojourn.errors import InvalidFile
-from sojourn.fleet.from_logs.times import SECONDS, UNITS, TimeReader
+from sojourn.fleet.from_logs.times import SECONDS, UNITS, TimeReader, finite_number
 
 MISSING = frozenset(
     {
@@ -278,6 +279,7 @@ def _needed(table: LogTable, known: Mapping[str, int]) -> str:
         if place not in known.values()
     }
     reader = TimeReader(decimal_comma=table.decimal_comma)
+    is_number = partial(_is_number, decimal_comma=table.decimal_comma)
     timed = {}
     for place, fields in values.items():
         reader.learn(fields)
@@ -287,7 +289,8 @@ def _needed(table: LogTable, known: Mapping[str, int]) -> str:
     guess = {ours: place for ours, place in known.items() if ours in ("device", "start", "end")}
     if "device" not in guess:
         rows = len(table.rows[:SAMPLED])
-        guess |= _device(header, {p: f for p, f in values.items() if p not in timed}, rows)
+        untimed = {p: f for p, f in values.items() if p not in timed}
+        guess |= _device(header, untimed, rows, is_number)
     if "duration" in known:
         guess = {"device": guess["device"]} if "device" in guess else {}
         complete = bool(guess)
@@ -306,7 +309,7 @@ def _needed(table: LogTable, known: Mapping[str, int]) -> str:
                 for p in values
                 if set(plain_name(header[p]).split("_")) & set(SPANS) and values[p]
             ]
-            spans = [p for p in spans if all(map(_is_number, values[p])) and p != guess["device"]]
+            spans = [p for p in spans if all(map(is_number, values[p])) and p != guess["device"]]
             if len(spans) == 1:
                 guess, complete = {"device": guess["device"], "duration": spans[0]}, True
     asked = {ours: header[place] for ours, place in guess.items() if ours not in known}
@@ -319,14 +322,17 @@ def _needed(table: LogTable, known: Mapping[str, int]) -> str:
 
 
 def _device(
-    header: Sequence[str], values: Mapping[int, Sequence[str]], rows: int
+    header: Sequence[str],
+    values: Mapping[int, Sequence[str]],
+    rows: int,
+    is_number: Callable[[str], bool],
 ) -> dict[str, int]:
     """The column that may name devices: its fields come again and again, in the largest variety."""
     found = []
     for place, fields in values.items():
         worded = bool(set(plain_name(header[place]).split("_")) & DEVICE_WORDS)
         number = len(set(fields))
-        if 1 < number < rows and (worded or not any(map(_is_number, fields))):
+        if 1 < number < rows and (worded or not any(map(is_number, fields))):
             found.append((worded, number, -place))
     return {"device": -max(found)[2]} if found else {}
 
@@ -365,9 +371,9 @@ def _event_column(header: Sequence[str], values: Mapping[int, Sequence[str]]) ->
     return None
 
 
-def _is_number(text: str) -> bool:
+def _is_number(text: str, decimal_comma: bool) -> bool:
     try:
-        float(text)
+        finite_number(text, decimal_comma)
     except ValueError:
         return False
     return True
