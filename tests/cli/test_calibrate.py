@@ -5,6 +5,8 @@ import tomllib
 
 import pytest
 
+from sojourn.fleet import built_in_fleet
+
 EXPERIMENT = """
 fleet = "three-clusters"
 partition = "labels(2)"
@@ -15,9 +17,12 @@ strategies = ["uniform"]
 
 
 def test_constants_are_measured_written_and_read_by_plan(run, tmp_path):
-    (tmp_path / "e.toml").write_text(EXPERIMENT)
-    result = run("calibrate", "e.toml", "--out", "c.toml")
+    (tmp_path / "mine").mkdir()
+    built_in_fleet("three-clusters").to_csv(tmp_path / "mine" / "fleet.csv")
+    (tmp_path / "mine" / "e.toml").write_text(EXPERIMENT.replace("three-clusters", "fleet.csv"))
+    result = run("calibrate", "mine/e.toml", "--out", "c.toml")
     assert result.code == 0, result.error
+    assert "Next: sojourn plan mine/fleet.csv --constants c.toml" in result.error
     assert "M squared" in result.out
     assert "where they are a proxy" in result.out
     written = tomllib.loads((tmp_path / "c.toml").read_text())
@@ -26,7 +31,7 @@ def test_constants_are_measured_written_and_read_by_plan(run, tmp_path):
     assert constants["smoothness"] > 0
     assert constants["heterogeneity"] > constants["gradient-noise"] > 0
     assert written["provenance"]["inputs"]["experiment"]["partition"] == "labels(2)"
-    planned = run("plan", "three-clusters", "--constants", "c.toml", "--concurrency", "30")
+    planned = run("plan", "mine/fleet.csv", "--constants", "c.toml", "--concurrency", "30")
     assert planned.code == 0, planned.error
 
 

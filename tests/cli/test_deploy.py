@@ -191,6 +191,7 @@ def test_an_app_has_the_rule_the_policy_and_the_model_of_ones_own(
     ):
         shown = run(*trust, "report", "results", "--no-stills")
         assert shown.code == 0, shown.error
+        assert "Next: sojourn deploy export results model.safetensors" in shown.error
         assert words in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

@@ -330,7 +330,11 @@ def _show(fleet: Fleet, classes: "Sequence[ClassEstimate]", console: Console) ->
         )
     running = sum(fitted.running for fitted in classes)
     if running:
-        console.print(f"{running} tasks were still running and count for as long as they had run")
+        console.print(
+            "1 task was still running and counts for as long as it had run"
+            if running == 1
+            else f"{running} tasks were still running and count for as long as they had run"
+        )
     for k, fitted in enumerate(classes):
         if fitted.drift is not None:
             console.print(

@@ -78,7 +78,9 @@ def report(
     typer.echo(page_line(page))
     inside = [path for folder in folders for path in (folder, *sorted(folder.glob("*")))]
     runs = [path for path in inside if RunFolder(path).has_histories]
-    if runs:
+    if runs and RunFolder(runs[0]).tasks_path.exists():  # a deployment
+        say_next("deploy", "export", runs[0], "model.safetensors")
+    elif runs:
         say_next("compare", runs[0], note="paired tests in numbers")
     else:
         say_next(

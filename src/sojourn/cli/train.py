@@ -303,7 +303,9 @@ def calibrate(
     write_text(out, tomli_w.dumps(record))
     _show_constants(calibration, definition, screen())
     typer.echo(f"written to {out}")
-    say_next("plan", definition.fleet_name, "--constants", out)
+    built_in = definition.fleet_is_built_in
+    fleet = definition.fleet_name if built_in else experiment.parent / definition.fleet_name
+    say_next("plan", fleet, "--constants", out)
 
 
 def _show_constants(calibration: "Calibration", experiment: "Experiment", console: Console) -> None:
