@@ -193,6 +193,7 @@ def test_warnings_name_few_tasks_and_timid_steps():
     assert warnings(sj.plan(fleet, sj.NoiseRate())) == []
     (few,) = warnings(sj.plan(fleet, sj.NoiseRate(), concurrency=1))
     assert few.startswith("1 task in flight brings 12 clients")
+    assert "bound" not in few  # the noise rate has none
     brave = sj.plan(fleet, sj.TimeToAccuracy(PAPER, 5000.0, learning_rate=0.1), concurrency=12)
     assert warnings(brave) == []
     (timid,) = warnings(

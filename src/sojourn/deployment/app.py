@@ -94,8 +94,8 @@ def _add_modules(texts: dict[str, str], modules: Iterable[str], needed_by: Path)
         target = f"{PACKAGE}/{name}"
         if texts.setdefault(target, text) != text:
             raise InvalidInput(
-                f"{needed_by} needs a module of yours in {name}, and the app has another {target}. "
-                "Give the module another name."
+                f"{needed_by} needs a module of yours in {name}, and the app has another {target}, its own "
+                "or the problem's. Give the module another name, or use one version of it for both."
             )
     return {module_name(name) for name in files}
 

@@ -30,11 +30,13 @@ def _few_tasks(plan: Plan) -> str | None:
     routed = plan.predict(Network(fleet, p, fleet.size, server_rate=rate)).noise_rate
     if noise < NOISY * routed:
         return None
+    bounded = plan.objective.constants is not None
+    why = ": the bound overrates what staleness costs" if bounded else ""
     tasks = "1 task in flight brings" if m == 1 else f"{m} tasks in flight bring"
     return (
         f"{tasks} {fleet.size:,} clients {number(noise / routed)} times the noise of "
-        f"square-root routing with {fleet.size:,}, and {number(noise / never.noise_rate)} times that of never queueing: "
-        "the bound overrates what staleness costs. Measure more tasks before you train with so few."
+        f"square-root routing with {fleet.size:,}, and {number(noise / never.noise_rate)} times that of never queueing"
+        f"{why}. Measure more tasks before you train with so few."
     )
 
 
