@@ -11,6 +11,8 @@ def main() -> None:
     """Run the command; where memory is limited so that libraries cannot be loaded, say so."""
     _check_limit()
     try:
+        if _address_space() is not None:
+            _take_what_is_needed()
         from sojourn.cli import main as run
 
         run()  # commands load what they alone need
@@ -25,24 +27,27 @@ def main() -> None:
 
 
 def _check_limit() -> None:
-    """Refuse a limit under which native libraries fail while they load, and use few addresses under any other.
+    """Refuse a limit under which native libraries fail while they load.
 
     Not all of them check what they allocate: below this limit a process may end by a signal, without
     an exception that could be turned into a sentence. Nor does Python: a thread that runs out of memory
     while an exception passes through it can loop for ever.
     """
     limit = _address_space()
-    if limit is None:
-        return
-    if limit < LEAST_ADDRESS_SPACE:
+    if limit is not None and limit < LEAST_ADDRESS_SPACE:
         sys.stderr.write(
             f"error: memory is limited to {limit // 2**20} MB of addresses, and the numerical libraries "
             f"need {LEAST_ADDRESS_SPACE // 2**20} MB: raise the limit (ulimit -v)\n"
         )
         sys.exit(2)
-    from sojourn._support.memory import share_one_heap
+
+
+def _take_what_is_needed() -> None:
+    """Take few addresses where they are limited, and at once those that a library would wait for for ever."""
+    from sojourn._support.memory import reserve_for_linear_algebra, share_one_heap
 
     share_one_heap()
+    reserve_for_linear_algebra()
 
 
 def _address_space() -> int | None:

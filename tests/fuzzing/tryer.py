@@ -126,7 +126,9 @@ def prepare() -> None:
     """What the processes share: run folders to spoil, and libraries that take seconds to import."""
     import sojourn.planning
     import sojourn.training.experiment.run  # noqa: F401
+    from sojourn._support.memory import reserve_for_linear_algebra
 
+    reserve_for_linear_algebra()  # so that it is no part of what is left to spare
     made_folders()
 
 

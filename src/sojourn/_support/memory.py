@@ -12,6 +12,10 @@ from sojourn.errors import InvalidInput
 
 BYTES_OF_A_PROCESS = 300_000_000
 """What a process with PyTorch takes before it has any data."""
+BYTES_OF_BUFFERS = 72_000_000
+"""Two of OpenBLAS's buffers, 33.6 MB each, and a little."""
+_HELD: list[bool] = []
+"""Not empty once this process has them."""
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 """Settings of the GNU C library (`mallopt`): blocks from the first size on are not kept when they are freed,
 and threads share so many heaps."""
@@ -131,6 +135,25 @@ def share_one_heap() -> None:
 
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+
+
+def reserve_for_linear_algebra() -> None:
+    """Have NumPy's and SciPy's OpenBLAS take their buffers now; ``MemoryError`` if they cannot.
+
+    Each takes one of 32 MB at its first use and keeps it. Where that cannot be had it tries again for ever.
+    """
+    if _HELD:
+        return
+    if available_bytes() < BYTES_OF_BUFFERS:
+        raise MemoryError(f"linear algebra needs {BYTES_OF_BUFFERS / 1e6:.0f} MB of memory")
+    import numpy as np
+    from scipy.linalg.lapack import dpotrf
+
+    if available_bytes() < BYTES_OF_BUFFERS:
+        raise MemoryError(f"linear algebra needs {BYTES_OF_BUFFERS / 1e6:.0f} MB of memory")
+    np.linalg.cholesky(np.eye(2))
+    dpotrf(np.eye(2))
+    _HELD.append(True)
 
 
 def give_back() -> None:
