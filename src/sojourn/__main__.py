@@ -5,11 +5,14 @@ import sys
 
 LEAST_ADDRESS_SPACE = 512 * 2**20
 """Bytes of address space that the numerical libraries need; `analyze` takes 470 MB."""
+RESERVE = 2**22
+"""Bytes that are given back when memory has run out, so that there is some to say so."""
 
 
 def main() -> None:
     """Run the command; where memory is limited so that libraries cannot be loaded, say so."""
     _check_limit()
+    reserve = bytearray(RESERVE)
     try:
         if _address_space() is not None:
             _take_what_is_needed()
@@ -17,6 +20,7 @@ def main() -> None:
 
         run()  # commands load what they alone need
     except Exception as error:
+        del reserve
         if not _is_out_of_memory(error):
             raise
         sys.stderr.write(

@@ -159,6 +159,43 @@ over.set()
 """
 
 
+FULL = """
+import resource, sys
+import sojourn.cli
+from sojourn.__main__ import main
+
+kept = [None]
+
+def fills():
+    last = None
+    for size in (2**24, 2**20, 2**16, 2**12, 2**10, *range(500, 0, -8)):
+        try:
+            while True:  # in a chain of pairs: a list would need room to grow
+                last = (last, bytes(size))
+        except MemoryError:
+            pass
+    kept[0] = last
+    raise MemoryError
+
+sojourn.cli.main = fills
+resource.setrlimit(resource.RLIMIT_AS, (2**30,) * 2)
+main()
+"""
+
+
+def test_where_memory_is_full_there_is_some_left_to_say_so(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(b"error: there is too little memory")
+
+
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks /proc for addresses")
 def test_a_thread_takes_few_addresses_where_they_are_limited(tmp_path):
     """A heap of its own would take 64 MB, and two of them all that is left of some limits."""

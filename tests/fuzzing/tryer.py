@@ -210,9 +210,12 @@ def _own_bytes() -> int:
     return int(pages) * resource.getpagesize()
 
 
+def _limit_memory(most: int) -> None:
+    """For each case anew: what those before it left behind is no part of what it may take."""
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+
+
 def _serve(pipe: Connection) -> None:
-    most = MOST_BYTES if SPARE is None else _own_bytes() + int(SPARE) * 2**20
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))
     from sojourn.__main__ import main
     from sojourn.live import server
@@ -231,11 +234,15 @@ def _serve(pipe: Connection) -> None:
             contextlib.redirect_stderr(said),
         ):
             try:
+                _limit_memory(MOST_BYTES if SPARE is None else _own_bytes() + int(SPARE) * 2**20)
                 main()
             except SystemExit as exit_:
                 code = exit_.code if isinstance(exit_.code, int) else 0
             except BaseException:
+                _limit_memory(resource.RLIM_INFINITY)
                 code, error = None, traceback.format_exc(limit=-6)
+            finally:
+                _limit_memory(resource.RLIM_INFINITY)
         error = error or Path(folder, ".said").read_text(encoding="utf-8")[-2000:]
         os.chdir("/")
         pipe.send((code, error))
