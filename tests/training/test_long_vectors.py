@@ -9,12 +9,15 @@ import pytest
 import torch
 from torch import nn
 
+from sojourn import Fleet, Network, simulate, uniform_routing
 from sojourn.errors import InvalidInput
-from sojourn.rules import arrays
+from sojourn.rules import AsyncSGD, arrays, server
 from sojourn.rules.arrays import LEAST_KEPT, LONG_VECTOR, long_vector
 from sojourn.rules.server import moved
 from sojourn.training.problem import autograd, batches, flat
 from sojourn.training.problem.problem import Problem
+from sojourn.training.replay.run import Replay
+from sojourn.training.replay.stack import Stack
 
 
 class Tagger(nn.Module):
@@ -110,9 +113,11 @@ def test_the_memory_of_a_gradient_is_used_again_when_nobody_holds_it(monkeypatch
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_long_vectors_move_as_short_ones_to_the_bit(kind):
+@pytest.mark.parametrize("size", [LONG_VECTOR + 7, LEAST_KEPT // 4 + 7])
+def test_long_vectors_move_as_short_ones_to_the_bit(kind, size):
+    """The larger ones are written past the cache, a line at a time but for the last numbers."""
     rng = np.random.default_rng(5)
-    weights, direction = (rng.standard_normal(LONG_VECTOR + 7).astype(kind) for _ in range(2))
+    weights, direction = (rng.standard_normal(size + 1).astype(kind)[1:] for _ in range(2))
     direction[:4], weights[:2] = [0.0, -0.0, np.inf, np.nan], [0.0, -0.0]
     for step in (-1e-3, np.float64(0.3), 1e-40):
         parts = [slice(k, k + 1000) for k in range(0, len(weights), 1000)]
@@ -203,6 +208,32 @@ def test_memory_is_used_again_once_nobody_holds_a_view_of_it():
     del view
     assert long_vector(size, np.float32).ctypes.data == place
     assert long_vector(size // 2, np.float64).ctypes.data % 64 == 0
+
+
+def test_versions_go_into_the_memory_of_those_that_tasks_are_done_with(monkeypatch):
+    """So that a run asks for memory only while its tasks in flight become more."""
+    for module, name in ((flat, "MANY_WEIGHTS"), (flat, "LENT_WEIGHTS"), (arrays, "LEAST_KEPT")):
+        monkeypatch.setattr(module, name, 1)
+    monkeypatch.setattr(server, "is_long", lambda first, second: True)
+    arrays.forget_free_vectors()
+    made: list[int] = []
+    memory = arrays._Memory
+    monkeypatch.setattr(arrays, "_Memory", lambda *of: made.append(1) or memory(*of))
+    fleet = Fleet(np.ones(20))
+    network = Network(fleet, uniform_routing(fleet), 20)
+    schedule = simulate(network, rounds=100, policy="never-queue", law="deterministic", seed=1)
+    torch.manual_seed(5)
+    x, y = torch.randn(40, 12), torch.randint(4, (40,))
+    problem = Problem(nn.Linear(12, 4), [(x, y)] * 20, (x, y), batch_size=16)
+    run = Replay(
+        schedule, problem, AsyncSGD(), learning_rate=0.1, seed=1, evaluate_every=schedule.rounds
+    )
+    stack, position = Stack([run]), run.beginning(False)
+    stack.run([position], until=40, batched=False)
+    before = len(made)
+    assert before >= 19
+    stack.run([position], until=80, batched=False)
+    assert len(made) == before
 
 
 def test_threads_never_get_the_same_memory(monkeypatch):

@@ -56,19 +56,42 @@ MOST_FREE = 3
 """Vectors that nobody holds any more and whose memory is kept for the next ones."""
 MOST_FREE_BYTES = 192 * 2**20
 """What they take at most: a server of a model of 100 MB promises how many times its weights it holds."""
-_free: list[NDArray[np.uint8]] = []
+
+
+class _Memory:
+    """Memory of one vector, which begins at a line of the cache, and how NumPy is told of it.
+
+    That is put down once: to slice and to view an array again for every version takes five times as
+    long.
+    """
+
+    __slots__ = ("_held", "interface", "kind", "nbytes", "size")
+
+    def __init__(self, size: int, kind: "np.dtype[Any]") -> None:
+        held = np.empty(size * kind.itemsize + ALIGNMENT, dtype=np.uint8)
+        begin = held.ctypes.data + -held.ctypes.data % ALIGNMENT
+        self._held, self.size, self.kind, self.nbytes = held, size, kind, held.nbytes
+        self.interface = {
+            "version": 3,
+            "shape": (size,),
+            "typestr": kind.str,
+            "data": (begin, False),
+        }
+
+
+_free: list[_Memory] = []
 
 
 class _Lease:
     """Memory of a vector, kept for the next one when the last view of it is gone."""
 
-    def __init__(self, memory: NDArray[np.uint8]) -> None:
+    def __init__(self, memory: _Memory) -> None:
         self._memory = memory
-        self.__array_interface__ = memory.__array_interface__
+        self.__array_interface__ = memory.interface
 
     def __del__(
         self,
-        free: list[NDArray[np.uint8]] = _free,
+        free: list[_Memory] = _free,
         most: int = MOST_FREE,
         most_bytes: int = MOST_FREE_BYTES,
     ) -> None:
@@ -88,30 +111,26 @@ def long_vector(size: int, kind: DTypeLike) -> NDArray[Any]:
     >>> long_vector(4, np.float32).shape
     (4,)
     """
-    needed = size * np.dtype(kind).itemsize
-    if needed < LEAST_KEPT:
+    kind = np.dtype(kind)
+    if size * kind.itemsize < LEAST_KEPT:
         return np.empty(size, dtype=kind)
-    memory = _taken(needed + ALIGNMENT)
-    if memory is None:
-        memory = np.empty(needed + ALIGNMENT, dtype=np.uint8)
-    lease = _Lease(memory)
-    begin = -lease.__array_interface__["data"][0] % ALIGNMENT
-    return np.asarray(lease)[begin : begin + needed].view(kind)
+    return np.asarray(_Lease(_taken(size, kind) or _Memory(size, kind)))
 
 
-def _taken(size: int) -> NDArray[np.uint8] | None:
-    """Free memory of this size, if there is any; what a thread has popped no other one gets."""
+def _taken(size: int, kind: "np.dtype[Any]") -> _Memory | None:
+    """Free memory of such a vector, if there is any; what a thread has popped no other one gets."""
     others, found = [], None
     while _free and found is None:
         try:
             memory = _free.pop()
         except IndexError:
             break
-        if memory.size == size:
+        if memory.size == size and memory.kind == kind:
             found = memory
         else:
             others.append(memory)
-    _free.extend(reversed(others))
+    if others:
+        _free.extend(reversed(others))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from sojourn._support.checks import check_number
 from sojourn._support.extensions import Checked, Parameters, fraction, real, set_parameters
 from sojourn.errors import InvalidInput
-from sojourn.rules.arrays import is_long, long_vector, norm, raise_to, root
+from sojourn.rules.arrays import LEAST_KEPT, is_long, long_vector, norm, raise_to, root
 from sojourn.rules.state import AVERAGE, Arrival, ServerState
 from sojourn.types import Vector
 
@@ -268,10 +268,11 @@ def moved(weights: Vector, step: float, direction: Vector) -> Vector:
     A NumPy number as ``step`` would make double precision of single.
     """
     if is_long(weights, direction):
-        from sojourn.rules.kernels import scaled_sum
+        from sojourn.rules.kernels import scaled_sum, streamed_sum
 
         made = long_vector(weights.size, weights.dtype)
-        scaled_sum(weights, weights.dtype.type(step), direction, made)  # type: ignore[arg-type]
+        fill = scaled_sum if made.nbytes < LEAST_KEPT else streamed_sum
+        fill(weights, weights.dtype.type(step), direction, made)  # type: ignore[arg-type]
         return made
     result = float(step) * direction
     result += weights

@@ -46,11 +46,12 @@ class _Still(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A parameter, its part of the vector of weights, and where that is: its offset and its strides."""
+    """A parameter, its part of the vector of weights, and where that is: offset, shape and strides."""
 
     parameter: nn.Parameter
     weights: Tensor
     offset: int
+    shape: torch.Size
     stride: tuple[int, ...]
 
 
@@ -145,7 +146,7 @@ class FlatModel:
         for parameter in parameters:
             part = flat[offset : offset + parameter.numel()].view(parameter.shape)
             parameter.data = part
-            self._places.append(_Place(parameter, part, offset, part.stride()))
+            self._places.append(_Place(parameter, part, offset, part.shape, part.stride()))
             offset += parameter.numel()
         self._zero = self._kind.type(0)
         self._collects = self._array is not None and self.size >= MANY_WEIGHTS
@@ -166,8 +167,8 @@ class FlatModel:
             self._gradients = torch.zeros_like(self._flat)
             if self._array is not None:
                 self._gradient_array = self._gradients.numpy()
-        for parameter, weights, offset, stride in self._places:
-            parameter.grad = self._gradients.as_strided(weights.shape, stride, offset)
+        for parameter, _, offset, shape, stride in self._places:
+            parameter.grad = self._gradients.as_strided(shape, stride, offset)
         if self._collects:
             parts = [(p, p.grad, p.grad.numpy()) for p in self.trainable if p.grad is not None]
             self._large = [part for part in parts if part[0].numel() >= MANY_WEIGHTS]
@@ -221,11 +222,11 @@ class FlatModel:
         if vector is None:
             self.set(weights, training=True)
             return
-        for parameter, own, offset, stride in self._places:
-            parameter.data = vector.as_strided(own.shape, stride, offset)
+        for parameter, _, offset, shape, stride in self._places:
+            parameter.data = vector.as_strided(shape, stride, offset)
         self._borrows = True
         self._versions = [place.parameter._version for place in self._places]
-        if len(vector) > self.size:
+        if len(weights) > self.size:
             self.set_buffers(vector[self.size :])
         if not self.module.training:
             self.module.train()

@@ -304,13 +304,19 @@ class ClientWork(NamedTuple):
     rule: Rule
     seed: int
 
-    def results(self, tasks: Sequence[Task]) -> Iterator[Result]:
-        """The result of each task, computed by itself when it is asked for."""
+    def results(self, tasks: list[Task]) -> Iterator[Result]:
+        """The result of each task, computed by itself when it is asked for.
+
+        Tasks are taken out of the list: the memory of what one was sent with serves the next version
+        while the cache still holds it, and new memory is never asked for.
+        """
         problem, rule, seed = self
+        tasks.reverse()
+        left = (tasks.pop() for _ in range(len(tasks)))
         if one_gradient(rule) and client_part(rule) is None and problem.takes_gradients:
             gradient = problem.loss_and_array
-            return (gradient(task.sent, task.client, task.ordinal, seed) for task in tasks)
-        return map(self._result, tasks)
+            return (gradient(task.sent, task.client, task.ordinal, seed) for task in left)
+        return map(self._result, left)
 
     def _result(self, task: Task) -> Result:
         client, ordinal, sent, rate, _ = task
@@ -337,13 +343,16 @@ class ClientWork(NamedTuple):
         return self.problem.stacked_batches(numbers, self.seed)
 
 
-Group: TypeAlias = tuple[ClientWork, Sequence[Task]]
+Group: TypeAlias = tuple[ClientWork, list[Task]]
 """Tasks of one problem and seed."""
 
 LONGEST_RUN = 64
 SHORTEST_RUN = 4
 LARGEST_STACK = 2**22
 """Numbers in the stacked weights and inputs of a run: beyond what a cache holds, stacking is slower."""
+
+LARGEST_ROW = 2**24
+"""Weights in all tasks of a run that are looked up together, where they are computed one by one."""
 
 
 def longest_run(problem: Problem) -> int:
@@ -358,9 +367,9 @@ def longest_run(problem: Problem) -> int:
 def longest_row(problem: Problem) -> int:
     """How many tasks of one run are looked up together, where they are computed one by one.
 
-    What they were sent with is held until the last one is done.
+    Progress is shown, and checkpoints are written, between rows: those of heavy tasks are short.
     """
-    return max(1, min(TRIAL_RUN, LARGEST_STACK // problem.dimension))
+    return max(1, min(TRIAL_RUN, LARGEST_ROW // problem.dimension))
 
 
 TRIAL_RUN = 16

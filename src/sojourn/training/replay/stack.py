@@ -78,8 +78,8 @@ class Stack:
             batched = False  # What stays with a client goes from one of its tasks to the next.
         problem = self.runs[0].problem
         workers = Workers(problem, batched)
-        alone = len(self.runs) == 1 and not problem.plain
-        longest = longest_row(problem) if alone else longest_run(problem)
+        stack = longest_run(problem)
+        row = max(stack, longest_row(problem)) if len(self.runs) == 1 else stack
         lasts = [run.last_round(until) for run in self.runs]
         begun, next_progress = sum(position.round for position in positions), 0.0
         # Runs that share a problem and seed stand side by side, and draw their batches in one call.
@@ -91,6 +91,7 @@ class Stack:
             settled = workers.batched is not None
             if settled and only_settle:
                 break
+            longest = row if workers.batched is False else stack
             self._step(going, positions, lasts, workers, longest)
             for position in positions:
                 position.batched = workers.batched
@@ -132,7 +133,7 @@ class Stack:
             run.apply(positions[i], end, results)
 
     def _results(
-        self, runs: Sequence[Replay], tasks: Sequence[Sequence[Task]], workers: Workers
+        self, runs: Sequence[Replay], tasks: Sequence[list[Task]], workers: Workers
     ) -> Iterator[Iterator[Result] | list[Result]]:
         """The results of the tasks of every run."""
         if len(runs) == 1:  # Computed one by one as they are asked for: none after a divergence.
