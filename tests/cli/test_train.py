@@ -308,6 +308,15 @@ def test_mistakes_get_a_sentence(run, tmp_path, more, arguments, message):
     assert not (tmp_path / "out" / "history.jsonl").exists()
 
 
+@pytest.mark.parametrize("command", ["train", "tune", "calibrate"])
+def test_a_strategy_is_no_experiment(run, command):
+    run("plan", "three-clusters", "--out", "plan.toml")
+    result = run(command, "plan.toml")
+    assert result.code == 2
+    assert "plan.toml: a plan or a strategy, not an experiment" in result.error
+    assert 'strategies = ["plan.toml"]' in result.error
+
+
 def test_an_existing_folder_is_not_overwritten(run, tmp_path):
     write(tmp_path)
     (tmp_path / "out").mkdir()

@@ -106,6 +106,22 @@ def test_the_reason_of_a_failure_is_told_that_came_while_flower_was_asked(
         follow(flower, 1, tmp_path, lambda status: None)
 
 
+def test_the_last_error_of_a_server_is_said_and_its_log_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cannot import its task writes no status."""
+    said = "Traceback ...\nModuleNotFoundError: No module named 'x'\n\nFor more information, visit: y\n"
+    monkeypatch.setattr(local, "SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(LocalFlower, "run_status", lambda self, run: "finished:failed")
+    monkeypatch.setattr(LocalFlower, "flwr", lambda self, *arguments: said)
+    with (
+        started(tmp_path / "logs", superlink=SLEEP, node=SLEEP) as flower,
+        pytest.raises(SojournError, match=r"server.log: ModuleNotFoundError: No module named 'x'$"),
+    ):
+        follow(flower, 1, tmp_path, lambda status: None)
+    assert (tmp_path / "logs" / "server.log").read_text() == said
+
+
 def test_a_node_that_ended_is_shown(tmp_path: Path) -> None:
     shown: list[dict[str, Any]] = []
     (tmp_path / "status.json").write_text(json.dumps({"phase": "running"}))

@@ -28,6 +28,7 @@ from sojourn.deployment.status import read_status, write_status
 from sojourn.errors import InvalidInput
 from sojourn.live.watcher import Watcher
 from sojourn.version import __version__
+from tests.deployment.fake_grid import FakeGrid
 from tests.deployment.test_inprocess import problem, run, tasks_of
 
 
@@ -139,6 +140,7 @@ from sojourn.deployment.inprocess import InProcessTransport
 from sojourn.deployment.run import serve
 from sojourn.deployment.settings import read_settings
 from sojourn.deployment.status import read_status, write_status
+from tests.deployment.fake_grid import FakeGrid
 from tests.deployment.test_inprocess import problem
 folder = Path(sys.argv[1])
 given = {"clients": 3, "updates": int(sys.argv[2]), "predict": False, "resume": True}
@@ -291,4 +293,25 @@ def test_a_status_of_a_failure_has_its_reason(tmp_path: Path) -> None:
     assert status is not None and (status["phase"], status["error"]) == (
         "failed",
         "no client has joined",
+    )
+
+
+def test_a_server_says_which_line_of_ones_own_code_failed(tmp_path: Path) -> None:
+    """Flower keeps a server's traceback in its log, and `deploy local` shows the status."""
+    from flwr.app import Context, RecordDict
+
+    from sojourn.deployment.flower.apps import server_app
+
+    def problem(clients: int, seed: int) -> Any:
+        return clients / seed
+
+    config = {"clients": 2, "updates": 1, "run-folder": str(tmp_path / "run")}
+    context = Context(1, 0, {}, RecordDict(), config)
+    with pytest.raises(ZeroDivisionError):
+        server_app(problem)(FakeGrid(), context)
+    status = read_status(tmp_path / "run")
+    assert status is not None and status["phase"] == "failed"
+    assert re.fullmatch(
+        r"your code, test_operations.py, line \d+, in problem: ZeroDivisionError: division by zero",
+        status["error"],
     )

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from sojourn._support.files import exists, printable
 from sojourn._support.ledger import accept_edits, noted
 from sojourn._support.progress import never_silent
+from sojourn._support.user_errors import users_error, users_frames
 from sojourn._support.user_modules import trust_only
 from sojourn.cli.options import sparing_inputs
 from sojourn.errors import InvalidInput, SojournError, naming_extras
@@ -208,36 +209,16 @@ def _blame_users_code(error: Exception) -> None:
 
     The frames of that code are printed before it.
     """
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_file() and not _is_library(Path(frame.filename).resolve())
-    ]
-    notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-    if not frames:
+    sentence = users_error(error)
+    if sentence is None:
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
         if notes:  # of a library that was called with the user's model or samples
             what = str(error).rstrip(".")
             _refuse(SojournError(f"{type(error).__name__}: {what}{notes}"))
         return
-    last = frames[-1]
-    typer.echo(printable("".join(traceback.format_list(frames))), err=True, nl=False)
-    hint = ""
-    if isinstance(error, FileNotFoundError) and not Path(str(error.filename)).is_absolute():
-        hint = f". It is looked for in the working folder, {Path.cwd()}"
-    _refuse(
-        SojournError(
-            f"your code, {Path(last.filename).name}, line {last.lineno}, in {last.name}: "
-            f"{type(error).__name__}: {error}{hint}{notes}"
-        )
-    )
-
-
-def _is_library(file: Path) -> bool:
-    """Whether a file belongs to Sojourn, to Python or to an installed package."""
-    places = (Path(__file__).parents[1], sys.prefix, sys.base_prefix)
-    return bool({"site-packages", "dist-packages"} & set(file.parts)) or any(
-        file.is_relative_to(Path(place).resolve()) for place in places
-    )
+    frames = traceback.format_list(users_frames(error))
+    typer.echo(printable("".join(frames)), err=True, nl=False)
+    _refuse(SojournError(sentence))
 
 
 def _heard_of() -> AbstractContextManager[None]:

@@ -86,6 +86,11 @@ def check_experiment_file(path: Path) -> None:
         hint = f": give {inside}" if inside.is_file() else ""
         raise InvalidFile(f"{path} is a folder, not an experiment's file{hint}")
     table = Configuration.read(path)
+    if "fleet" not in table.values and "classes" in table.values:
+        raise InvalidFile(
+            f"{path}: a plan or a strategy, not an experiment. Name it in one, which also has a fleet, a "
+            f'problem or data, and a time: strategies = ["{path.name}"]'
+        )
     fleet = read_fleet(table.take("fleet", str), path.parent)
     read_strategies(table, fleet, path.parent, none_needed=True)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,7 @@ QUIET = {
 FASTER_POLLING = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.6"}
 """Flower looks for tasks to start once a second otherwise."""
 SUPERLINK = "superlink"
+SERVER_LOG = "server.log"
 START_SECONDS = 300.0
 """Long, for a busy machine; what has ended is not waited for."""
 SILENCE_SECONDS = 20.0
@@ -131,6 +133,20 @@ class LocalFlower:
         said = _json_in(self.flwr("list", "local", "--run-id", str(run), "--format", "json"))
         runs = said.get("runs") or [{}]
         return str(runs[0].get("status", "unknown"))
+
+    def save_server_log(self, run: int) -> str:
+        """Write what the server of a run printed beside the other logs; its last error, or last line.
+
+        Flower keeps it in the SuperLink's memory.
+        """
+        try:
+            said = self.flwr("log", str(run), "local", "--show")
+        except subprocess.TimeoutExpired:
+            return ""
+        (self.processes.logs / SERVER_LOG).write_text(said, encoding="utf-8")
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        return (errors or lines or [""])[-1][:500]
 
     def flwr(self, *arguments: str) -> str:
         """Run the ``flwr`` command; what it printed."""
@@ -249,9 +265,10 @@ def follow(flower: LocalFlower, run: int, folder: Path, show: Callable[[RunStatu
                 status = read_status(folder)  # Flower takes seconds to answer
                 if status is not None and status["phase"] in ENDED:
                     continue
+                reason = flower.save_server_log(run)
                 raise SojournError(
-                    f"the server ended without finishing the run (Flower says {said}); see the "
-                    f"logs in {flower.processes.logs}. Go on with --resume."
+                    f"the server ended without finishing the run (Flower says {said}); see "
+                    f"{flower.processes.logs / SERVER_LOG}{f': {reason}' if reason else ''}"
                 )
         time.sleep(0.2)
 

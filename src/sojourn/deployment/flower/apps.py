@@ -9,6 +9,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from sojourn._support.user_errors import users_error
 from sojourn.deployment.client import (
     Learnable,
     ProblemFunction,
@@ -52,12 +53,18 @@ def server_app(problem: ProblemFunction) -> ServerApp:
         try:
             settings = read_settings(context.run_config, Path(inspect.getfile(problem)).parent)
             serve(FlowerTransport(grid), problem, settings, depth=depth)
-        except (SojournError, OSError) as error:
+        except Exception as error:
+            reason = None if isinstance(error, SojournError) else users_error(error)
             with suppress(SojournError):  # a full disk has no room for the reason either
-                write_status(folder, {"phase": "failed", "error": str(error)})
+                write_status(folder, {"phase": "failed", "error": reason or _in_words(error)})
             raise
 
     return app
+
+
+def _in_words(error: Exception) -> str:
+    expected = isinstance(error, SojournError | OSError)
+    return str(error) if expected else f"{type(error).__name__}: {error}"
 
 
 def client_app(problem: ProblemFunction) -> ClientApp:
