@@ -152,6 +152,25 @@ def test_one_device_of_a_class_that_drifts_is_named():
     assert sum(level) <= 10, "5 of 100 by chance, and four standard errors are the least"
 
 
+@pytest.mark.parametrize(
+    ("names", "devices"),
+    [
+        (["cam-17", "phone 2"], ["cam-17", "phone 2"]),
+        (["client 0", "client 1"], ["0", "1"]),
+        (["1", "client 1"], ["0", "1"]),
+        (["cam", "cam"], ["0", "1"]),
+    ],
+)
+def test_clients_of_a_deployment_have_the_names_of_its_fleet(tmp_path, names, devices):
+    records = [{"client": i % 2, "service_seconds": 2.0 + i} for i in range(4)]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    clients = [{"name": name, "number": k, "running": 9.0 * k} for k, name in enumerate(names)]
+    (tmp_path / "status.json").write_text(json.dumps({"clients": clients}))
+    seen = read_tasks(tmp_path / "tasks.jsonl", tmp_path / "status.json")
+    assert list(seen) == devices
+    assert [own.running.tolist() for own in seen.values()] == [[], [9.0]]
+
+
 def test_tasks_under_way_in_a_deployment_count(tmp_path):
     records = [{"client": i % 2, "service_seconds": 2.0, "time": 2.0 * i + 2} for i in range(4)]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))

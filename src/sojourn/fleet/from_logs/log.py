@@ -45,7 +45,7 @@ TASK = {
     "computing_seconds?": (float, None),
     "time?": float,
 }
-STATUS = {"clients?": [{"running?": (float, None)}]}
+STATUS = {"clients?": [{"name?": str, "running?": (float, None)}]}
 """What is needed of a deployment's records and of its status."""
 ROUNDING = 1e-12
 """Relative difference within which two times are the same."""
@@ -577,7 +577,8 @@ def _collected(
 def read_tasks(path: Path, status: Path) -> dict[str, Durations]:
     """Durations by client from ``path``, the ``tasks.jsonl`` of a deployment's folder.
 
-    What clients are working on counts for as long as it has run, as its ``status`` file says. Of the
+    Clients have the names of the run's fleet, as its ``status`` file says, or else their numbers. What
+    they are working on counts for as long as it has run, by the same file. Of the
     time that a task took, what its client did not work on it was spent on the way, half of it in each
     direction; not less than a tenth of a client's time, which the clocks and the transport may take.
     """
@@ -597,9 +598,14 @@ def read_tasks(path: Path, status: Path) -> dict[str, Durations]:
                 begun.append(record["time"] - seconds)
     if not seen:
         raise InvalidFile(f"{path}: no task in it says how long it took")
-    running = _running(status)
+    clients = _clients(status)
+    running = {number: [x["running"]] for number, x in clients.items() if x.get("running")}
+    names = {number: x["name"][:200] for number, x in clients.items() if x.get("name")}
+    names = {number: name for number, name in names.items() if name != f"client {number}"}
+    if len({names.get(client) for client in seen} - {None}) < len(seen):
+        names = {}  # some have none, or one that others have
     return {
-        client: _with_links(
+        names.get(client, client): _with_links(
             np.array(took), np.array(computing), np.array(running.get(client, [])), np.array(begun)
         )
         for client, (took, begun, computing) in seen.items()
@@ -619,14 +625,13 @@ def _with_links(
     return Durations(computing, np.zeros(0), begun, downlink=away / 2.0, uplink=away / 2.0)
 
 
-def _running(path: Path) -> dict[str, list[float]]:
-    """How long each client has been working on what it has, by its number."""
+def _clients(path: Path) -> dict[str, Mapping[str, Any]]:
+    """What the status of a run says of each client, by its number."""
     if not path.is_file():
         return {}
     status = parse_json(read_text(path, encoding="utf-8"), str(path))
     check_shape(status, STATUS, str(path))
-    clients = enumerate(status.get("clients", []))
-    return {str(x.get("number", i)): [x["running"]] for i, x in clients if x.get("running")}
+    return {str(x.get("number", i)): x for i, x in enumerate(status.get("clients", []))}
 
 
 def _duration(value: Any, where: str) -> float:
