@@ -54,11 +54,13 @@ def test_init_takes_a_strategy_and_a_problem(run: Run, tmp_path: Path) -> None:
     assert (config["clients"], config["strategy"]) == (6, "plan.toml")
     missing = run("deploy", "local", "app", "--clients", "2", "--in-process")
     assert "the plan gives no learning rate" in missing.error
+    (tmp_path / "half.py").write_text("import math\ndef problem(:\n")
     (tmp_path / "model.py").write_text("def get_problem():\n    pass\n")
     for wrong, words in (
         (("--strategy", "nowhere.toml"), "nowhere.toml: cannot be read"),
         (("--problem", "model.py"), "no function 'problem' in it; there are get_problem"),
         (("--strategy", "fleet.csv"), "fleet.csv"),
+        (("--problem", "half.py"), "half.py: cannot be read as Python (line 2: "),
     ):
         refused = run("deploy", "init", "other", *wrong)
         assert (refused.code, words in refused.error) == (2, True), refused.error

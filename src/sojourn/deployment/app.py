@@ -106,7 +106,8 @@ def _task_text(path: Path) -> str:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
-        raise InvalidFile(f"{path}: cannot be read as Python ({error})") from error
+        at = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+        raise InvalidFile(f"{path}: cannot be read as Python ({at})") from error
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     if "problem" not in functions:
         there = f"; there are {', '.join(functions[:10])}" if functions else ""
