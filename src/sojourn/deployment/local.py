@@ -135,7 +135,7 @@ class LocalFlower:
         return str(runs[0].get("status", "unknown"))
 
     def save_server_log(self, run: int) -> str:
-        """Write what the server of a run printed beside the other logs; its last error, or last line.
+        """Write what the server of a run printed beside the other logs; the last error in it, if any.
 
         Flower keeps it in the SuperLink's memory.
         """
@@ -144,9 +144,8 @@ class LocalFlower:
         except subprocess.TimeoutExpired:
             return ""
         (self.processes.logs / SERVER_LOG).write_text(said, encoding="utf-8")
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
-        return (errors or lines or [""])[-1][:500]
+        errors = re.findall(r"^[\w.]*(?:Error|Exception)\b.*", said, re.MULTILINE)
+        return errors[-1].strip()[:500] if errors else ""
 
     def flwr(self, *arguments: str) -> str:
         """Run the ``flwr`` command; what it printed."""
@@ -268,7 +267,8 @@ def follow(flower: LocalFlower, run: int, folder: Path, show: Callable[[RunStatu
                 reason = flower.save_server_log(run)
                 raise SojournError(
                     f"the server ended without finishing the run (Flower says {said}); see "
-                    f"{flower.processes.logs / SERVER_LOG}{f': {reason}' if reason else ''}"
+                    f"{flower.processes.logs / SERVER_LOG}{f': {reason}' if reason else ''}. Go on "
+                    "with --resume."
                 )
         time.sleep(0.2)
 
