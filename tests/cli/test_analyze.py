@@ -100,7 +100,7 @@ def test_clients_that_come_and_go_are_an_approximation(run, tmp_path):
     )
     asked = ("analyze", "fleet.csv", "--concurrency", "6")
     shown = run(*asked).out
-    assert "An approximation: clients are intermittent" in shown
+    assert "An approximation, since clients are intermittent:" in shown
     assert "there" in shown and "0.6667" in shown
     assert json.loads(run(*asked, "--json").out)["exact"] is False
 

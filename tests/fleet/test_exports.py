@@ -302,7 +302,7 @@ def test_a_task_that_never_ended_is_named(tmp_path):
     rows += ["a,10,", "b,500.5,", "b,501.5,501.6"]
     (tmp_path / "log.csv").write_text("\n".join(["device,start,end", *rows]))
     (note,) = read_log(tmp_path / "log.csv").notes
-    assert note.startswith("1 tasks without an end have run more than 10 times as long")
+    assert note.startswith("1 task without an end has run more than 10 times as long")
     assert "(a)" in note
 
 

@@ -283,8 +283,7 @@ def _show(analysis: Analysis, policy: Policy, rows: Sequence[ClassRow], console:
     )
     if not analysis.is_exact:
         console.print(
-            "An approximation: clients are intermittent, or their times are not exponential. "
-            "`sojourn simulate` measures how near it is."
+            f"An approximation, since {analysis.why_approximate}: `sojourn simulate` measures how near it is."
         )
     floor, least = (
         noise_floor(network.fleet, network.concurrency),

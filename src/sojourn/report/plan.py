@@ -229,7 +229,7 @@ def _numbers(compared: Compared) -> str:
             f"{number(never.noise_rate)}{least}."
         )
     if not ours.is_exact:
-        text += " These are approximations, since service times are not exponential or clients are intermittent."
+        text += f" These are approximations, since {ours.why_approximate}."
     return text
 
 

@@ -261,4 +261,5 @@ def _described(chosen: Setting, whole: Setting) -> str:
     note = "" if candidates == len(whole.candidates) else ", reduced to fit the budget"
     most = max(map(len, chosen.rates.values()))
     more = ", and the combinations beside the best" if chosen.reserve else ""
-    return f"{strategies} strategies at up to {most} learning rates each{more}{note}"
+    each = "one learning rate" if most == 1 else f"up to {most} learning rates"
+    return f"{strategies} strategies at {each} each{more}{note}"

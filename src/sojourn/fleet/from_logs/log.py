@@ -530,9 +530,14 @@ def _note_long_running(check: _Checks, work: _Work) -> None:
         if not ended[i] and last[i] - begun[i] > LONG_RUNNING * longest.get(devices[i], math.inf)
     ]
     if old:
+        tasks = (
+            "1 task without an end has"
+            if len(old) == 1
+            else f"{len(old):,} tasks without an end have"
+        )
         check.notes.append(
-            f"{len(old):,} tasks without an end have run more than {LONG_RUNNING:g} times as long as any "
-            f"finished one of their device ({_some(old)}), and make it look slow: leave their rows out if "
+            f"{tasks} run more than {LONG_RUNNING:g} times as long as any "
+            f"finished one of the device ({_some(old)}), so that it looks slow: leave such rows out if "
             "the device was switched off"
         )
 

@@ -57,6 +57,14 @@ class Analysis:
     """Share of the rounds that a client completes; ``None`` where it is the routing."""
 
     @property
+    def why_approximate(self) -> str:
+        """What makes it an approximation, as a clause of a sentence; empty if it is exact."""
+        if self.is_exact:
+            return ""
+        intermittent = self.network.fleet.is_intermittent
+        return "clients are intermittent" if intermittent else "service times are not exponential"
+
+    @property
     def mean_on_links(self) -> FloatArray | None:
         r"""Tasks on both links of a client at the end of a round, :math:`E[L_i]`."""
         if self.mean_on_downlink is None or self.mean_on_uplink is None:
