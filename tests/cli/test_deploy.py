@@ -43,6 +43,7 @@ def test_init_takes_a_strategy_and_a_problem(run: Run, tmp_path: Path) -> None:
         *("deploy", "init", "app", "--strategy", "plan.toml", "--problem", "mine/problem.py"),
     )
     assert done.code == 0, done.error
+    assert "plan.toml gives no learning rate: set 'learning-rate'" in done.out
     assert "sojourn deploy local app --clients 3" in done.error
     assert (tmp_path / "app/federated/plan.toml").read_text() == (
         tmp_path / "plan.toml"
@@ -55,9 +56,12 @@ def test_init_takes_a_strategy_and_a_problem(run: Run, tmp_path: Path) -> None:
     missing = run("deploy", "local", "app", "--clients", "2", "--in-process")
     assert "the plan gives no learning rate" in missing.error
     (tmp_path / "half.py").write_text("import math\ndef problem(:\n")
+    waits = (tmp_path / "plan.toml").read_text().replace('"never-queue"', '"restart"')
+    (tmp_path / "stops.toml").write_text(waits)
     (tmp_path / "model.py").write_text("def get_problem():\n    pass\n")
     for wrong, words in (
         (("--strategy", "nowhere.toml"), "nowhere.toml: cannot be read"),
+        (("--strategy", "stops.toml"), "stops.toml: the policy 'restart' waits"),
         (("--problem", "model.py"), "no function 'problem' in it; there are get_problem"),
         (("--strategy", "fleet.csv"), "fleet.csv"),
         (("--problem", "half.py"), "half.py: cannot be read as Python (line 2: "),

@@ -69,6 +69,11 @@ def init(
             "the same on the server and on every client."
         )
     task = folder / "federated" / "task.py"
+    if written.lacks_rate:
+        typer.echo(
+            f"{strategy} gives no learning rate: set 'learning-rate', such as 0.1, in "
+            f"{folder / 'pyproject.toml'}, or use the strategy.toml of `sojourn tune`, which has one."
+        )
     if problem is None:
         typer.echo(f"Edit {task}: the model, the data, how to train.")
     else:

@@ -20,6 +20,7 @@ from sojourn.version import __version__
 
 if TYPE_CHECKING:
     from sojourn.deployment.client import ProblemFunction
+    from sojourn.strategy import Strategy
 
 PACKAGE = "federated"
 FILES = {
@@ -45,6 +46,8 @@ class WrittenApp(NamedTuple):
 
     files: list[Path]
     installed: list[str]
+    lacks_rate: bool
+    """The strategy gives no learning rate: one has to be written into ``pyproject.toml``."""
 
 
 def write_app(
@@ -66,20 +69,22 @@ def write_app(
         for name, template in FILES.items()
     }
     installed: list[str] = []
+    lacks_rate = False
     if problem is not None:
         text = _task_text(problem)
         texts[f"{PACKAGE}/task.py"] = text
         _add_modules(texts, imported_by(text), problem)
     if strategy is not None:
-        texts["pyproject.toml"], named, modules = _running(texts["pyproject.toml"], strategy)
+        texts["pyproject.toml"], named, read = _running(texts["pyproject.toml"], strategy)
         texts[f"{PACKAGE}/{strategy.name}"] = read_text(strategy)
-        installed = sorted(named - _add_modules(texts, named | modules, strategy))
+        installed = sorted(named - _add_modules(texts, named | set(read.modules), strategy))
+        lacks_rate = not read.learning_rates
     written = []
     for name, text in texts.items():
         target = folder / name
         write_text(target, text)
         written.append(target)
-    return WrittenApp(written, installed)
+    return WrittenApp(written, installed, lacks_rate)
 
 
 def _add_modules(texts: dict[str, str], modules: Iterable[str], needed_by: Path) -> set[str]:
@@ -115,17 +120,20 @@ def _task_text(path: Path) -> str:
     return text
 
 
-def _running(settings: str, path: Path) -> tuple[str, set[str], set[str]]:
-    """The text of ``pyproject.toml`` with a strategy and its number of clients, and its modules.
+def _running(settings: str, path: Path) -> tuple[str, set[str], "Strategy"]:
+    """The text of ``pyproject.toml`` with a strategy and its number of clients, its modules, itself.
 
-    First those that the file names, as far as they are not Sojourn's or Python's, then those of the
-    classes: a value of a module may have the class of another one.
+    The modules are those that the file names, as far as they are not Sojourn's or Python's. Those of
+    the strategy's classes need not be among them: a value of a module may have the class of another one.
     """
     from sojourn.strategy import Choices, Strategy, read_strategy_file
 
     file = read_strategy_file(path)
     with reading(str(path)):  # a rule or policy that cannot be found is said now
         strategy = Strategy.resolve(Choices(), file=file, folder=path.parent, name=path.name)
+    reason = strategy.not_deployable()
+    if reason is not None:
+        raise InvalidFile(f"{path}: {reason}")
     for key, value in (("clients", str(file.fleet.size)), ("strategy", json.dumps(path.name))):
         settings = re.sub(
             rf"^{key} = \S+", f"{key} = {value}", settings, count=1, flags=re.MULTILINE
@@ -137,7 +145,7 @@ def _running(settings: str, path: Path) -> tuple[str, set[str], set[str]]:
         for name in named & set(sys.modules)
         if name.partition(".")[0] not in {"sojourn", *sys.stdlib_module_names}
     }
-    return settings, elsewhere, set(strategy.modules)
+    return settings, elsewhere, strategy
 
 
 def _texts(value: object) -> Iterator[str]:
