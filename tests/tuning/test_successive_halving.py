@@ -9,6 +9,7 @@ from sojourn.fleet import Fleet
 from sojourn.runs.history import History
 from sojourn.runs.measure import ACCURACY, LOSS, Measure
 from sojourn.tuning.criteria import Criterion
+from sojourn.tuning.pilots import LAST_POINTS, evaluated_parts
 from sojourn.tuning.portfolio import beside, portfolio
 from sojourn.tuning.successive_halving import (
     AGAIN,
@@ -219,6 +220,17 @@ def test_a_pilots_final_value_is_averaged_over_the_end_in_logarithms():
     assert Criterion().score(run, 0.8) == pytest.approx(0.4)
     assert Criterion().score(history([4.0] + [1.0] * 9 + [0.1] * 2, [0.0] * 12), 8.0) < 1.0
     assert Criterion().score(history([1, 2], [0, 0], diverged=3), 8.0) == math.inf
+
+
+def test_a_final_value_is_averaged_over_the_last_quarter_of_the_time_so_far():
+    """Single evaluations are so noisy that of equal runs the luckiest would win."""
+    run = history([9, 9, 9, 9, 9, 9, 1, 2, 4], [0.0] * 9)
+    assert Criterion().score(run, 8.0) == pytest.approx(2.0)
+    rng = np.random.default_rng(0)
+    noise = np.exp(rng.normal(0.0, 0.2, (400, 41)))
+    scores = [Criterion().score(history(own, own), 8.0) for own in noise]
+    assert np.std(np.log(scores)) == pytest.approx(0.2 / math.sqrt(11), rel=0.15)
+    assert evaluated_parts(Criterion())[-LAST_POINTS:].min() == pytest.approx(0.75)
 
 
 def test_the_value_that_is_shown_is_that_of_the_history():

@@ -15,7 +15,7 @@ from sojourn.runs.measure import ACCURACY, LOSS, Measure
 
 Kind = Literal["final", "area", "target"]
 KINDS = ("final", "area", "target")
-LAST = 0.15
+LAST = 0.25
 """The last fraction of a pilot run over which a final value is averaged: single evaluations are noisy."""
 
 
@@ -81,7 +81,7 @@ class Criterion:
     def score(self, history: History, until: float) -> float:
         """How good a pilot run is up to time ``until``, smaller better; infinite if it diverged.
 
-        A final value is averaged over the last 15 % of that time, in logarithms where it can be. The time to a
+        A final value is averaged over the last quarter of that time, in logarithms where it can be. The time to a
         target is interpolated between evaluations (`Measure.crossing`), for ranking alone. A run that has
         not reached its target ranks behind all that have, by how far it is on its way there.
         """
