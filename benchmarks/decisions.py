@@ -14,14 +14,14 @@ beyond an edge as long as the best lies there. Combinations that compute the sam
 where all clients are heard equally often) are in it once. The least loss of a thousand runs on one seed is mostly
 luck, so that seed only screens: the candidates with at most `MARGIN` times the least loss there (`MOST_CONTENDERS` at
 most; the first ratio left out is saved as ``screened``), those that reach a target soonest, every baseline at its
-three best rates and the picks run on six other seeds, and these alone are judged. Runs of one seed share clients'
-data, first weights, batches and times, so that their ratios vary much less than their losses.
+three best rates and the picks run on six other seeds. On these the fastest rival and the best rate of every baseline are
+chosen, and on twelve more the best of the five best candidates. They and the picks run on twelve fresh seeds, and these alone are
+judged: the least of thirty noisy means is below the true ones, so whoever was chosen on the judged seeds would look better than it is.
+Runs of one seed share clients' data, first weights, batches and times, so that their ratios vary much less than their losses.
 
-The regret of the pick is its mean test loss over the least mean test loss of any candidate, chosen with
-hindsight, less one. Even on six seeds the least of thirty means is partly luck, so the regret is also given against
-the candidate that is best on three of the seeds, on the other three. Its time to a target is compared with the best learning rate, again with hindsight, of
-every rule that federated-learning frameworks ship, at any buffer size (time to a target: both are chosen for it); with
-links, also at other amounts of local work than `tune` proposes. The processor time of the pilot runs is compared with
+The regret of the pick is its mean test loss over that of the best candidate, less one. It can be negative. Its time to a
+target is compared with that of the fastest rule that federated-learning frameworks ship, at any learning rate and
+buffer size; with links, also at other amounts of local work than `tune` proposes. The processor time of the pilot runs is compared with
 that of the grid on one seed, both with the candidates that share a schedule computed together, both without what a
 process does once (loading, compiling), and the grid taken to be evaluated as often as the pilot runs are.
 
@@ -53,7 +53,7 @@ import sojourn as sj
 from sojourn._support.estimate import Estimate
 from sojourn._support.progress import Silent
 from sojourn._support.provenance import provenance
-from sojourn.runs.measure import ACCURACY
+from sojourn.runs.measure import ACCURACY, LOSS
 from sojourn.training.experiment.build import build_problem
 from sojourn.training.experiment.engines import LocalEngine
 from sojourn.training.experiment.jobs import schedule_of, using_threads
@@ -73,12 +73,18 @@ from sojourn.tuning.successive_halving import RUNGS, Candidate, Halving
 SCREEN = (100,)
 """The seed on which all candidates are run."""
 SEEDS = (101, 102, 103, 104, 105, 106)
-"""Those on which the ones that could be the best are judged."""
+"""Those on which rivals and the best candidates of a grid are chosen."""
+FIELD, FURTHER = 5, tuple(range(107, 119))
+"""So many of the best candidates, one of each strategy, run on these seeds, too: the best of them there is the best."""
+JUDGED = tuple(range(201, 213))
+"""Those on which it and the pick are judged."""
+LAST = 0.15
+"""The last part of the horizon, over which a final loss is averaged."""
 MARGIN, MOST_CONTENDERS = 1.5, 32
 FASTEST = 6
 """Candidates, and rivals, of the least times to a target that are judged."""
 EDGE_SEEDS = SEEDS[:3]
-POINTS = {SCREEN: 16, SEEDS: 64, EDGE_SEEDS: 256}
+POINTS = {SCREEN: 16, SEEDS: 64, FURTHER: 64, JUDGED: 64, EDGE_SEEDS: 256}
 """Evaluations of a run, at squares of equal parts of the horizon."""
 UNFINISHED = 3
 STACK = 96
@@ -380,16 +386,40 @@ class Grid:
         too_few = sum(enough - history.rows for history in runs if history.diverged_at is None)
         return spent(self.folder)[f"{seed}"] + each * too_few
 
+    def name(self, candidate: Candidate) -> str:
+        """The name of a candidate's strategy."""
+        return self.setting.experiment.strategies[candidate.strategy].name
+
+    def label(self, candidate: Candidate) -> str:
+        """The strategy with its learning rate."""
+        return f"{self.name(candidate)} at {candidate.learning_rate:g}"
+
     def loss(self, runs: Sequence[sj.History]) -> float:
         """The mean final test loss."""
         horizon = float(self.setting.experiment.time or 0.0)
-        return float(np.mean([Criterion("final").score(run, horizon) for run in runs]))
+        return float(np.mean([final_loss(run, horizon) for run in runs]))
 
     def time(self, runs: Sequence[sj.History], target: float) -> float:
         """The mean time to a target, between evaluations, a run that lacks it counting as twice the horizon."""
         horizon = float(self.setting.experiment.time or 0.0)
         times = [Criterion("target", target, ACCURACY).score(run, horizon) for run in runs]
         return float(np.mean([t if t <= horizon else 2 * horizon for t in times]))
+
+    def fastest(self, runs: dict[Candidate, list[sj.History]], target: float) -> Candidate:
+        """The candidate of the least mean time to a target."""
+        times = {c: self.time(own, target) for c, own in runs.items()}
+        return min(times, key=lambda c: times[c])
+
+
+def final_loss(run: sj.History, horizon: float) -> float:
+    """The geometric mean of a run's test loss over the last part of the horizon; infinite if it diverged.
+
+    Not the criterion of the pilot runs: that may change.
+    """
+    if run.diverged_at is not None:
+        return math.inf
+    last = run.time >= (1.0 - LAST) * horizon
+    return float(np.exp(np.mean(np.log(run.values(LOSS)[last]))))
 
 
 def spend(folder: Path, stage: str, seconds: float) -> None:
@@ -426,84 +456,86 @@ def contenders(
     return found, losses[ranked[len(near)]] / least
 
 
-def judge(
-    grid: Grid,
-    races: dict[float | None, Halving],
-    runs: dict[Candidate, list[sj.History]],
-    others: dict[str, list[list[sj.History]]],
-) -> dict[str, Any]:
-    """What the picks are worth beside ``runs`` and those of ``others``, which tuning did not propose.
+Entrants = dict[tuple[Grid, Candidate], list[sj.History]]
+"""Candidates that tuning proposes and rivals that it does not, with their runs on the seeds on which the best is chosen."""
+
+
+def judge(grid: Grid, races: dict[float | None, Halving], entrants: Entrants) -> dict[str, Any]:
+    """What the picks are worth on fresh seeds beside the best of ``entrants``, chosen on other seeds.
 
     ``races`` has a race for each target, and the one for the final loss at ``None``.
     """
     setting, final = grid.setting, races[None]
-    names = [strategy.name for strategy in setting.experiment.strategies]
-    horizon = float(setting.experiment.time or 0.0)
-    scores = {c: grid.loss(own) for c, own in runs.items()}
+    runs = {c: own for (its, c), own in entrants.items() if its is grid}
     pick = final.podium()[0]
-    best = min(scores, key=lambda c: scores[c])
+    best = best_of(grid, runs)
+    best_rates = {
+        c: min((o for o in runs if o.strategy == c.strategy), key=lambda o: grid.loss(runs[o]))
+        for c in final.podium()
+        if c.strategy in setting.baselines
+    }
+    picks = {target: race.podium()[0] for target, race in races.items() if target is not None}
+    shipped = {target: fastest_shipped(entrants, target) for target in picks}
+    fastest = {target: grid.fastest(runs, target) for target in picks}
+    wanted = {(grid, c) for c in (pick, best, *picks.values(), *fastest.values())}
+    wanted |= {(grid, c) for pair in best_rates.items() for c in pair}
+    wanted |= {rival for rivals in shipped.values() for rival in rivals.values()}
+    judged: Entrants = {}
+    for its in dict.fromkeys(its for its, _ in wanted):
+        found = its.of(sorted(c for other, c in wanted if other is its), JUDGED)
+        judged |= {(its, c): own for c, own in found.items()}
+    own, least = judged[grid, pick], judged[grid, best]
     return {
-        "pick": f"{names[pick.strategy]} at {pick.learning_rate:g}",
-        "loss": scores[pick],
-        "best": f"{names[best.strategy]} at {best.learning_rate:g}",
-        "best_loss": scores[best],
-        "regret": scores[pick] / scores[best] - 1.0,
-        "error": standard_error_of_ratio(runs[pick], runs[best], horizon),
-        "regret_elsewhere": regret_elsewhere(grid, pick, runs),
+        "pick": grid.label(pick),
+        "loss": grid.loss(own),
+        "best": grid.label(best),
+        "best_loss": grid.loss(least),
+        "regret": grid.loss(own) / grid.loss(least) - 1.0,
+        "error": standard_error_of_ratio(own, least, float(setting.experiment.time or 0.0)),
         "targets": [
-            judge_times(grid, target, race.podium()[0], runs, others)
-            for target, race in races.items()
-            if target is not None
+            judge_times(t, (grid, picks[t]), (grid, fastest[t]), shipped[t], judged) for t in picks
         ],
         "by_strategy": by_strategy(setting, runs),
-        "baselines": baselines(grid, final, runs),
+        "baselines": {
+            setting.experiment.strategies[c.strategy].name: {
+                "rate": c.learning_rate,
+                "loss": grid.loss(judged[grid, c]),
+                "accuracy": accuracy(judged[grid, c]),
+                "best_rate": other.learning_rate,
+                "best_loss": grid.loss(judged[grid, other]),
+                "best_accuracy": accuracy(judged[grid, other]),
+            }
+            for c, other in best_rates.items()
+        },
     }
 
 
-def regret_elsewhere(grid: Grid, pick: Candidate, runs: dict[Candidate, list[sj.History]]) -> float:
-    """The regret against the best on every other seed, on the seeds between, and the other way round.
+def accuracy(runs: Sequence[sj.History]) -> float:
+    """The mean final test accuracy."""
+    return float(np.mean([history.final_accuracy for history in runs]))
 
-    The least of many noisy means is below all true ones: against it the best candidate itself has a regret.
-    Chosen on some seeds and judged on others, both are judged alike.
-    """
-    found = []
-    for first in (0, 1):
-        chosen = min(runs, key=lambda c: grid.loss(runs[c][first::2]))
-        found.append(
-            grid.loss(runs[pick][1 - first :: 2]) / grid.loss(runs[chosen][1 - first :: 2])
-        )
-    return float(np.mean(found)) - 1.0
+
+def best_of(grid: Grid, runs: dict[Candidate, list[sj.History]]) -> Candidate:
+    """The best candidate: of the best strategies on the seeds of ``runs``, the one of the least loss on further seeds."""
+    ranked: dict[int, Candidate] = {}
+    for c in sorted(runs, key=lambda c: grid.loss(runs[c])):
+        ranked.setdefault(c.strategy, c)
+    return best_on_further_seeds(grid, list(ranked.values()))
+
+
+def best_on_further_seeds(grid: Grid, ranked: Sequence[Candidate]) -> Candidate:
+    """Of the first of ``ranked`` the one of the least loss on further seeds."""
+    further = grid.of(ranked[:FIELD], FURTHER)
+    return min(further, key=lambda c: grid.loss(further[c]))
 
 
 def standard_error_of_ratio(
     first: Sequence[sj.History], second: Sequence[sj.History], horizon: float
 ) -> float:
     """The standard error, over seeds, of how many times larger the loss of ``first`` is."""
-    score = Criterion("final").score
     pairs = zip(first, second, strict=True)
-    ratios = [score(a, horizon) / score(b, horizon) for a, b in pairs]
+    ratios = [final_loss(a, horizon) / final_loss(b, horizon) for a, b in pairs]
     return float(Estimate.from_samples(ratios).standard_error)
-
-
-def baselines(
-    grid: Grid, race: Halving, runs: dict[Candidate, list[sj.History]]
-) -> dict[str, dict[str, float]]:
-    """Loss and accuracy of every baseline at the rate that the race gives it, and at its best one."""
-    found = {}
-    for c in race.podium():
-        if c.strategy not in grid.setting.baselines:
-            continue
-        losses = {o: grid.loss(own) for o, own in runs.items() if o.strategy == c.strategy}
-        best = min(losses, key=lambda other: losses[other])
-        found[grid.setting.experiment.strategies[c.strategy].name] = {
-            "rate": c.learning_rate,
-            "loss": losses[c],
-            "accuracy": float(np.mean([h.final_accuracy for h in runs[c]])),
-            "best_rate": best.learning_rate,
-            "best_loss": losses[best],
-            "best_accuracy": float(np.mean([h.final_accuracy for h in runs[best]])),
-        }
-    return found
 
 
 def at_their_best(result: dict[str, Any]) -> tuple[int, int]:
@@ -524,7 +556,7 @@ def by_strategy(
     found: dict[str, dict[str, float]] = {}
     for c, histories in runs.items():
         name = setting.experiment.strategies[c.strategy].name
-        loss = Estimate.from_samples([Criterion("final").score(h, horizon) for h in histories])
+        loss = Estimate.from_samples([final_loss(history, horizon) for history in histories])
         if math.isfinite(loss.mean) and loss.mean < found.get(name, {}).get("loss", math.inf):
             found[name] = {
                 "loss": float(loss.mean),
@@ -535,49 +567,44 @@ def by_strategy(
     return found
 
 
+def fastest_shipped(entrants: Entrants, target: float) -> dict[str, tuple[Grid, Candidate]]:
+    """Of every rule that frameworks ship the fastest candidate to a target, the fastest rule first."""
+    found: dict[str, tuple[Grid, Candidate]] = {}
+    times = {(its, c): its.time(runs, target) for (its, c), runs in entrants.items()}
+    for its, c in sorted(times, key=lambda entrant: times[entrant]):
+        for name in BASELINES:
+            if of_rule(its.name(c), name):
+                found.setdefault(name, (its, c))
+    return found
+
+
 def judge_times(
-    grid: Grid,
     target: float,
-    pick: Candidate,
-    runs: dict[Candidate, list[sj.History]],
-    others: dict[str, list[list[sj.History]]],
+    pick: tuple[Grid, Candidate],
+    best: tuple[Grid, Candidate],
+    rivals: dict[str, tuple[Grid, Candidate]],
+    judged: Entrants,
 ) -> dict[str, Any]:
-    """Mean times to a target, a run that lacks it counting as twice the horizon."""
-    names = [strategy.name for strategy in grid.setting.experiment.strategies]
-    horizon = float(grid.setting.experiment.time or 0.0)
-    times = {c: grid.time(own, target) for c, own in runs.items()}
-    rivals = {name: [grid.time(own, target) for own in runs_of] for name, runs_of in others.items()}
-    shipped = {
-        name: min(
-            *(times[c] for c in times if of_rule(names[c.strategy], name)),
-            *(own for other, found in rivals.items() if other.startswith(name) for own in found),
-            2 * horizon,
-        )
-        for name in BASELINES
-    }
-    known = ("FedBuff", "FedAsync", "FedAvg")
-    every_option = [times[c] for c in times if names[c.strategy].startswith(known)]
-    every_option += [own for found in rivals.values() for own in found]
-    fastest = min(shipped, key=lambda name: shipped[name])
-    best = min(times, key=lambda c: times[c])
+    """Mean times to a target on the judged seeds, a run that lacks it counting as twice the horizon."""
+    times = {one: one[0].time(judged[one], target) for one in (pick, best, *rivals.values())}
+    fastest = next(iter(rivals))
     return {
         "target": target,
-        "pick": f"{names[pick.strategy]} at {pick.learning_rate:g}",
+        "pick": pick[0].label(pick[1]),
         "time": times[pick],
-        "best": f"{names[best.strategy]} at {best.learning_rate:g}",
+        "best": best[0].label(best[1]),
         "best_time": times[best],
-        "shipped": shipped,
+        "shipped": {name: times[rival] for name, rival in rivals.items()},
         "fastest_shipped": fastest,
-        "ratio": times[pick] / shipped[fastest],
-        "least_ratio": times[best] / shipped[fastest],
-        "ratio_every_option": times[pick] / min(every_option, default=2 * horizon),
+        "ratio": times[pick] / times[rivals[fastest]],
+        "least_ratio": times[best] / times[rivals[fastest]],
     }
 
 
 def of_rule(strategy: str, rule: str) -> bool:
     """Whether a strategy is a rule as it is shipped, with any buffer size and amount of local work."""
     name, *options = strategy.split(", ")
-    return name == rule and all(o.startswith("K = ") or o.endswith("local steps") for o in options)
+    return name == rule and all(o.startswith("K = ") or "local steps" in o for o in options)
 
 
 def main() -> int:
@@ -590,6 +617,7 @@ def main() -> int:
     parser.add_argument("--rivals", action="store_true", help="with other people's rules")
     parser.add_argument("--edge", action="store_true", help="the edge fleet alone")
     parser.add_argument("--picks", action="store_true", help="pilot runs alone, on saved grids")
+    parser.add_argument("--final", action="store_true", help="for the final loss alone")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=math.inf, help="end after this time")
     options = parser.parse_args()
@@ -613,8 +641,7 @@ def main() -> int:
                 with using_threads(1):
                     results[name] = picked(name, path, options, deadline)
                 kept.write_text(json.dumps(results, indent=1) + "\n")
-        print(picks_table(results))
-        return 0
+        return report(results)
     for name, path in settings(options.work, options.data).items():
         if options.only not in name:
             continue
@@ -639,7 +666,8 @@ def all_races(
     races: dict[float | None, Halving] = {
         None: raced(setting, folder / "final", options.jobs, deadline)
     }
-    for target in TARGETS if links or options.data == "digits" else ():
+    timed = (links or options.data == "digits") and not options.final
+    for target in TARGETS if timed else ():
         own = dataclasses.replace(setting, criterion=Criterion("target", target, ACCURACY))
         races[target] = raced(own, folder / f"{target:g}", options.jobs, deadline)
     return races
@@ -662,8 +690,8 @@ def decided(name: str, path: Path, options: argparse.Namespace, deadline: float)
     screened = grid.with_edges(rates)
     chosen, left_out = contenders(grid, races, screened)
     runs = grid.of(sorted(chosen), SEEDS)
-    others: dict[str, list[list[sj.History]]] = {}
-    judged: dict[Candidate, list[sj.History]] = {}
+    entrants: Entrants = {(grid, c): own for c, own in runs.items()}
+    found_rivals: dict[Candidate, list[sj.History]] = {}
     text = path.with_suffix(".rivals").read_text()
     if "[[strategy]]" in text and (options.data in ("small", "fresh") or options.rivals):
         rivals = read_setting(path.with_suffix(".rivals"))
@@ -671,12 +699,11 @@ def decided(name: str, path: Path, options: argparse.Namespace, deadline: float)
         found = rival_grid.of(rivals.candidates, SCREEN)
         for target in targets:
             times = {c: rival_grid.time(own, target) for c, own in found.items()}
-            judged |= rival_grid.of(sorted(times, key=lambda c: times[c])[:FASTEST], SEEDS)
-        for c, histories in judged.items():
-            others.setdefault(rivals.experiment.strategies[c.strategy].name, []).append(histories)
-    result = judge(grid, races, runs, others)
-    if others:
-        result["by_strategy"] |= by_strategy(rivals, judged)
+            found_rivals |= rival_grid.of(sorted(times, key=lambda c: times[c])[:FASTEST], SEEDS)
+        entrants |= {(rival_grid, c): own for c, own in found_rivals.items()}
+    result = judge(grid, races, entrants)
+    if found_rivals:
+        result["by_strategy"] |= by_strategy(rivals, found_rivals)
     result["candidates"], result["judged"] = len(screened), len(runs)
     result["screened"] = left_out
     gradients = sum(int(own[0].gradients[-1]) for own in screened.values())
@@ -686,7 +713,7 @@ def decided(name: str, path: Path, options: argparse.Namespace, deadline: float)
         "pilot runs": spent(folder / "final")["pilot runs"],
         "grid, one seed": grid.seconds(),
     }
-    result["provenance"] = provenance(seeds=list(SEEDS), experiment=path.read_text())
+    result["provenance"] = provenance(seeds=list(JUDGED), experiment=path.read_text())
     return result
 
 
@@ -695,66 +722,73 @@ PICKS = "picks.json"
 
 
 def picked(name: str, path: Path, options: argparse.Namespace, deadline: float) -> dict[str, Any]:
-    """What pilot runs choose now, beside the saved result of a setting."""
+    """What pilot runs choose now, beside the candidates and rivals that a saved grid has.
+
+    The final loss is judged on fresh seeds. Rates of baselines and times to targets are judged on the seeds of the
+    saved grid, since earlier grids do not say which rival was the fastest.
+    """
     saved = json.loads((options.out / f"{name}.json").read_text())
-    folder = options.work / name
-    races = all_races(read_setting(path), folder, options, deadline)
+    folder, setting = options.work / name, read_setting(path)
+    races = all_races(setting, folder, options, deadline)
     final = races[None]
-    grid = Grid(read_setting(path), folder / "grid", deadline)
-    names = [strategy.name for strategy in grid.setting.experiment.strategies]
+    grid = Grid(setting, folder / "grid", deadline)
+    names = [strategy.name for strategy in setting.experiment.strategies]
+    by_loss = sorted(saved["by_strategy"].items(), key=lambda item: item[1]["loss"])
+    ranked = [Candidate(names.index(n), row["learning_rate"]) for n, row in by_loss if n in names]
+    pick, best = final.podium()[0], best_on_further_seeds(grid, ranked)
+    fresh = grid.of(dict.fromkeys([pick, best]), JUDGED)
     known = saved["baselines"]
-    rows = {
-        c: known.get(names[c.strategy], {})
-        for c in final.podium()
-        if c.strategy in grid.setting.baselines
-    }
-    new = [
-        c for c, row in rows.items() if c.learning_rate not in (row.get("rate"), row["best_rate"])
-    ]
-    picks = {target: race.podium()[0] for target, race in races.items()}
-    runs = grid.of(dict.fromkeys([*picks.values(), *new]), SEEDS)
-    loss = grid.loss(runs[picks[None]])
-    found = {}
+    rows = {c: known[names[c.strategy]] for c in final.podium() if names[c.strategy] in known}
+    new = [c for c, row in rows.items() if c.learning_rate not in (row["rate"], row["best_rate"])]
+    picks = {target: race.podium()[0] for target, race in races.items() if target is not None}
+    seeds = tuple(saved["provenance"]["inputs"]["seeds"])
+    runs = grid.of(dict.fromkeys([*picks.values(), *new]), seeds)
+    baselines = {}
     for c, row in rows.items():
         at_rate = "best_" if c.learning_rate == row["best_rate"] else ""
         own = {"loss": row[f"{at_rate}loss"], "accuracy": row[f"{at_rate}accuracy"]}
         if c in runs:
-            accuracy = float(np.mean([history.final_accuracy for history in runs[c]]))
-            own = {"loss": grid.loss(runs[c]), "accuracy": accuracy}
-        best = {key: row[key] for key in ("best_rate", "best_loss", "best_accuracy")}
-        found[names[c.strategy]] = {"rate": c.learning_rate, **own, **best}
+            own = {"loss": grid.loss(runs[c]), "accuracy": accuracy(runs[c])}
+        at_best = {key: row[key] for key in ("best_rate", "best_loss", "best_accuracy")}
+        baselines[names[c.strategy]] = {"rate": c.learning_rate, **own, **at_best}
     targets = []
     for row in saved["targets"]:
-        pick = picks[row["target"]]
-        time_to, fastest = grid.time(runs[pick], row["target"]), min(row["shipped"].values())
-        label = f"{names[pick.strategy]} at {pick.learning_rate:g}"
-        targets.append({"target": row["target"], "pick": label, "time": time_to})
-        targets[-1]["ratio"] = time_to / fastest
+        if row["target"] in picks:
+            chosen = picks[row["target"]]
+            taken = grid.time(runs[chosen], row["target"])
+            ratio = taken / min(row["shipped"].values())
+            label = grid.label(chosen)
+            targets.append({"target": row["target"], "pick": label, "time": taken, "ratio": ratio})
+    loss, least = grid.loss(fresh[pick]), grid.loss(fresh[best])
+    horizon = float(setting.experiment.time or 0.0)
     return {
-        "pick": f"{names[picks[None].strategy]} at {picks[None].learning_rate:g}",
+        "pick": grid.label(pick),
         "loss": loss,
-        "regret": loss / min(loss, saved["best_loss"]) - 1.0,
-        "baselines": found,
+        "best": grid.label(best),
+        "best_loss": least,
+        "regret": loss / least - 1.0,
+        "error": standard_error_of_ratio(fresh[pick], fresh[best], horizon),
+        "baselines": baselines,
         "targets": targets,
-        "links": grid.setting.experiment.fleet.uplink is not None,
+        "links": setting.experiment.fleet.uplink is not None,
         "gradients": {f"{target or 'final'}": race.gradients for target, race in races.items()},
-        "provenance": provenance(seeds=list(SEEDS), experiment=path.read_text()),
+        "provenance": provenance(seeds=list(JUDGED), experiment=path.read_text()),
     }
 
 
 def picks_table(results: dict[str, dict[str, Any]]) -> str:
-    """What is chosen now, beside the saved grids."""
+    """What is chosen now, on fresh seeds, beside the best candidates of saved grids."""
     heads = " | ".join(f"to {target:.0%}" for target in TARGETS)
     lines = [
-        f"| setting | choice of `tune` | regret | baselines at their best | {heads} |",
-        "| --- | --- | --- | --- |" + " --- |" * len(TARGETS),
+        f"| setting | choice of `tune` | best candidate | regret | baselines at their best | {heads} |",
+        "| --- | --- | --- | --- | --- |" + " --- |" * len(TARGETS),
     ]
     for name, r in results.items():
         near, number = at_their_best(r)
         ratios = [f"{t['ratio']:.2f}" for t in r["targets"]] or ["-" for _ in TARGETS]
         lines.append(
-            f"| {name.removeprefix('small-')} | {r['pick']} | {r['regret']:.1%} | {near} of {number} | "
-            f"{' | '.join(ratios)} |"
+            f"| {name.removeprefix('small-')} | {r['pick']} | {r['best']} | {r['regret']:.1%} ± "
+            f"{r['error']:.1%} | {near} of {number} | {' | '.join(ratios)} |"
         )
     return "\n".join(lines)
 
@@ -826,9 +860,9 @@ def small_table(results: dict[str, dict[str, Any]]) -> str:
     """Settings with the whole factorial design."""
     heads = " | ".join(f"to {target:.0%}" for target in TARGETS)
     lines = [
-        "| setting | choice of `tune` | best with hindsight | regret | on other seeds | processor | "
+        "| setting | choice of `tune` | best with hindsight | regret | processor | "
         f"baselines at their best | {heads} |",
-        "| --- | --- | --- | --- | --- | --- | --- |" + " --- |" * len(TARGETS),
+        "| --- | --- | --- | --- | --- | --- |" + " --- |" * len(TARGETS),
     ]
     for name, r in results.items():
         near, number = at_their_best(r)
@@ -837,7 +871,7 @@ def small_table(results: dict[str, dict[str, Any]]) -> str:
         )
         lines.append(
             f"| {name.removeprefix('small-')} | {r['pick']} | {r['best']} | {r['regret']:.1%} ± "
-            f"{r['error']:.1%} | {r['regret_elsewhere']:.1%} | {processor_share(r):.0%} | "
+            f"{r['error']:.1%} | {processor_share(r):.0%} | "
             f"{near} of {number} | {ratios} |"
         )
     return "\n".join(lines)
@@ -890,21 +924,15 @@ def rule_table(results: dict[str, dict[str, Any]]) -> str:
 
 def report(results: dict[str, dict[str, Any]]) -> int:
     """Print what was found, and whether it is as good as it should be."""
-    print(
-        small_table(results)
-        if "processor_seconds" in next(iter(results.values()))
-        else decision_table(results)
-    )
+    first = next(iter(results.values()))
+    table = small_table if "processor_seconds" in first else decision_table
+    print((table if "cost" in first else picks_table)(results))
     regrets = [r["regret"] for r in results.values()]
     checks = {
         f"mean regret {np.mean(regrets):.1%} (at most {MOST_MEAN:.0%})": np.mean(regrets)
         <= MOST_MEAN,
         f"worst regret {max(regrets):.1%} (at most {MOST_WORST:.0%})": max(regrets) <= MOST_WORST,
     }
-    elsewhere = [r["regret_elsewhere"] for r in results.values() if "regret_elsewhere" in r]
-    if elsewhere:
-        text = f"on other seeds mean {np.mean(elsewhere):.1%}, worst {max(elsewhere):.1%}"
-        checks[text] = np.mean(elsewhere) <= MOST_MEAN and max(elsewhere) <= MOST_WORST
     costs = [processor_share(r) for r in results.values() if "processor_seconds" in r]
     if costs:
         text = f"largest processor time {max(costs):.0%} of the grid (at most {MOST_COST:.0%})"
@@ -919,10 +947,9 @@ def report(results: dict[str, dict[str, Any]]) -> int:
             continue
         ratios = [found["ratio"] for found in linked]
         fast = sum(ratio <= FAST for ratio in ratios)
-        possible = sum(found["least_ratio"] <= FAST for found in linked)
         checks |= {
             f"with links, time to {target:.0%} at most {FAST:g} times the best rival's in {fast} of "
-            f"{len(ratios)} (with hindsight, in {possible})": fast >= len(ratios) / 2,
+            f"{len(ratios)}": fast >= len(ratios) / 2,
             f"and never more than {SLOWEST:g} times: largest {max(ratios):.2f}": max(ratios)
             <= SLOWEST,
         }
