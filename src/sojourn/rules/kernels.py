@@ -1,31 +1,31 @@
 """Arithmetic on long vectors in one pass over the memory, compiled; the same bits as NumPy's in two."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from sojourn._support.compiling import njit
+from sojourn.types import Vector
 
 LINE = 64
 """Bytes of a line of the cache, which are written at once."""
+CodeGenerator = Callable[[Any, ir.IRBuilder, Signature, Sequence[ir.Value]], ir.Value]
+"""What writes the code of an intrinsic function for Numba, in a context whose methods have no types."""
 
 
 @njit(cache=True, nogil=True)
-def scaled_sum(
-    weights: NDArray[Any], step: float, direction: NDArray[Any], result: NDArray[Any]
-) -> None:
+def scaled_sum(weights: Vector, step: float, direction: Vector, result: Vector) -> None:
     """``result`` becomes ``step * direction + weights``, each rounded, all of one precision."""
     for place in range(weights.size):
         result[place] = step * direction[place] + weights[place]
 
 
 @njit(cache=True, nogil=True)
-def streamed_sum(
-    weights: NDArray[Any], step: float, direction: NDArray[Any], result: NDArray[Any]
-) -> None:
+def streamed_sum(weights: Vector, step: float, direction: Vector, result: Vector) -> None:
     """The same to the bit, written past the cache: ``result`` must begin at a line of the cache.
 
     A version of the weights is for tasks that read it long after it was made. In the cache it would take
@@ -42,16 +42,26 @@ def streamed_sum(
 
 
 def _line_of_sum(
-    typing: Any, weights: Any, step: Any, direction: Any, result: Any, place: Any
-) -> Any:
+    typing: object,
+    weights: types.Type,
+    step: types.Type,
+    direction: types.Type,
+    result: types.Type,
+    place: types.Type,
+) -> tuple[Signature, CodeGenerator]:
     """One line of the sum. Neither NumPy nor Numba has stores past the cache; LLVM does."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: Any,
+        builder: ir.IRBuilder,
+        signature: Signature,
+        arguments: Sequence[ir.Value],
+    ) -> ir.Value:
         number = context.get_value_type(signature.args[1])
         bytes_each = 4 if signature.args[1] == types.float32 else 8
         line = ir.VectorType(number, LINE // bytes_each)
 
-        def at(place_of: int) -> Any:
+        def at(place_of: int) -> ir.Value:
             array = context.make_array(signature.args[place_of])(
                 context, builder, arguments[place_of]
             )
@@ -71,17 +81,22 @@ def _line_of_sum(
     return types.void(weights, step, direction, result, place), generate
 
 
-_stream_line: Any = intrinsic(_line_of_sum)
+_stream_line: Callable[..., None] = intrinsic(_line_of_sum)
 
 
-def _fence(typing: Any) -> Any:
+def _fence(typing: object) -> tuple[Signature, CodeGenerator]:
     """Other threads see what was written past the cache."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: Any,
+        builder: ir.IRBuilder,
+        signature: Signature,
+        arguments: Sequence[ir.Value],
+    ) -> ir.Value:
         builder.fence("seq_cst")
         return context.get_dummy_value()
 
     return types.void(), generate
 
 
-_finish_streaming: Any = intrinsic(_fence)
+_finish_streaming: Callable[..., None] = intrinsic(_fence)

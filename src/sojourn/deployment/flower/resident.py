@@ -24,10 +24,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sojourn.deployment.processes import GRACE_SECONDS, free_port, listens, tied
 from sojourn.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from flwr.app import Message
 
 MODULE = "sojourn.deployment.flower.resident"
 """This module: where it runs as a program, its own name is another."""
@@ -204,16 +207,16 @@ def settle_tasks_of_ended_runs(inside: Any) -> None:
     if pull is None or store is None or ended is None:
         return
 
-    def pull_objects(*arguments: Any, **options: Any) -> Any:
+    def pull_objects(*arguments: object, **options: object) -> object:
         try:
             return pull(*arguments, **options)
         except ended as error:
             raise ConnectionError("the run has ended") from error
 
     def pull_and_store_message(
-        *, confirm_message_received: Callable[..., None], **given: Any
-    ) -> Any:
-        def confirm(*arguments: Any) -> None:
+        *, confirm_message_received: Callable[..., None], **given: object
+    ) -> object:
+        def confirm(*arguments: object) -> None:
             with suppress(ended):
                 confirm_message_received(*arguments)
 
@@ -272,7 +275,7 @@ class Worker:
     def __init__(self, address: str, progress: Progress) -> None:
         self.address, self.progress = address, progress
         self._flower = _Flower()
-        self._app: Callable[..., Any] | None = None
+        self._app: Callable[..., object] | None = None
         self._app_hash = ""
 
     def run(self, first: str | None = None) -> None:
@@ -335,7 +338,7 @@ class Worker:
         client.close()
         self.progress.write(WAITING)
 
-    def _crash(self, token: str, message: Any) -> bytes:
+    def _crash(self, token: str, message: "Message") -> bytes:
         """What the next worker reports if this one dies in a task: its token, and a reply."""
         from flwr.common.constant import ErrorCode
 
@@ -360,7 +363,7 @@ class Worker:
         self._hand_over(client, reply, whose, context=None, **output)
         client.close()
 
-    def _hand_over(self, client: Any, reply: Any, whose: Any, **output: Any) -> None:
+    def _hand_over(self, client: object, reply: object, whose: object, **output: object) -> None:
         """Give the node a reply, if there is one, and the ``output`` of its task."""
         inside = self._flower.clientapp
         self.progress.write(TALKING)
@@ -379,7 +382,7 @@ class Worker:
             command = [sys.executable, "-m", MODULE, "work", self.address, "-", handle, token]
             os.execv(sys.executable, command)
 
-    def _load(self, run: Any, fab: Any) -> Callable[..., Any]:
+    def _load(self, run: Any, fab: Any) -> Callable[..., object]:
         if self._app is None:
             inside = self._flower.clientapp
             inside.install_from_fab(fab.content, skip_prompt=True)
@@ -389,7 +392,7 @@ class Worker:
         return self._app
 
 
-def _failure(code: int, reason: str, message: Any) -> Any:
+def _failure(code: int, reason: str, message: "Message") -> "Message":
     """The reply to ``message`` that says that its task failed."""
     from flwr.app import Message
     from flwr.app.error import Error

@@ -116,11 +116,11 @@ def _functions(
     return module, usual, {n: _by_thread(f, getattr(spare, n)) for n, f in usual.items()}
 
 
-def _by_thread(usual: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+def _by_thread(usual: Callable[..., object], other: Callable[..., object]) -> Callable[..., object]:
     """A function that draws from ``other`` in threads that may not draw from the shared generator."""
 
     @wraps(usual)
-    def draw(*arguments: Any, **options: Any) -> Any:
+    def draw(*arguments: object, **options: object) -> object:
         thread, owner = threading.get_ident(), _Shared.owner
         mine = thread == owner if owner is not None else thread in _Shared.inside
         return (usual if mine else other)(*arguments, **options)

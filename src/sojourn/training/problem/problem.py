@@ -622,7 +622,7 @@ class Problem:
                 "missing values in its samples, and for logarithms or divisions by 0 in the loss"
             )
 
-    def _check_labels(self, outputs: Any) -> None:
+    def _check_labels(self, outputs: object) -> None:
         """Refuse labels in tensors that a cross-entropy cannot take, with client and sample."""
         usual = self.loss is functional.cross_entropy or type(self.loss) is nn.CrossEntropyLoss
         if not usual or not isinstance(outputs, Tensor) or outputs.dim() < 2:
@@ -684,7 +684,7 @@ def chunks(samples: Samples, client: int = 0) -> Iterator[tuple[Any, Any, int]]:
         yield *samples.batch(client, places, seed=begin), len(places)
 
 
-def _advice(model: nn.Module, x: Any, error: Exception) -> str:
+def _advice(model: nn.Module, x: object, error: Exception) -> str:
     """What to do about the two mistakes that PyTorch's own messages leave open."""
     kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
     if isinstance(x, Tensor) and x.is_floating_point() and kinds and x.dtype not in kinds:

@@ -156,7 +156,7 @@ class DatasetSamples:
         chosen = places if self._indices is None else [self._indices[client][k] for k in places]
         dataset = self.dataset(client)
         with forked_generators(seed):
-            samples: list[Any] = []
+            samples: list[object] = []
             try:
                 samples.extend(dataset[k] for k in chosen)
                 made: Any = (self._collate or default_collate)(samples)
@@ -350,7 +350,7 @@ def is_dataset(entry: object) -> bool:
     return not isinstance(entry, tuple | Tensor)
 
 
-def _made(what: str, make: Callable[[], Any]) -> MapDataset:
+def _made(what: str, make: Callable[[], object]) -> MapDataset:
     """What a function made for a client, as a dataset."""
     try:
         made: Any = make()
@@ -369,7 +369,7 @@ def _made(what: str, make: Callable[[], Any]) -> MapDataset:
     return dataset
 
 
-def _misfit(make: Callable[[], Any]) -> TypeError | None:
+def _misfit(make: Callable[[], object]) -> TypeError | None:
     """Why a function cannot be called without arguments, if that is so."""
     try:
         inspect.signature(make).bind()
