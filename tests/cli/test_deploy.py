@@ -170,7 +170,14 @@ def test_an_app_has_the_rule_the_policy_and_the_model_of_ones_own(
     pytest.importorskip("flwr")
     write_own(tmp_path / "mine", rule)
     done = run(
-        "deploy", "init", "app", "--strategy", "mine/strategy.toml", "--problem", "mine/problem.py"
+        "--trust",
+        "deploy",
+        "init",
+        "app",
+        "--strategy",
+        "mine/strategy.toml",
+        "--problem",
+        "mine/problem.py",
     )
     assert done.code == 0, done.error
     assert "installed here" not in done.out
@@ -214,7 +221,14 @@ def test_flower_runs_the_rule_the_policy_and_the_model_of_ones_own(
     run: Run = request.getfixturevalue("run")
     write_own(tmp_path / "mine")
     done = run(
-        "deploy", "init", "app", "--strategy", "mine/strategy.toml", "--problem", "mine/problem.py"
+        "--trust",
+        "deploy",
+        "init",
+        "app",
+        "--strategy",
+        "mine/strategy.toml",
+        "--problem",
+        "mine/problem.py",
     )
     assert done.code == 0, done.error
     shutil.rmtree(tmp_path / "mine")
@@ -260,7 +274,7 @@ def test_init_says_what_an_app_cannot_have(run: Run, tmp_path: Path) -> None:
         if module != "nowhere":
             (tmp_path / "mine" / f"{module}.py").write_text(module_text)
         strategy.write_text(named.replace("own:", f"{module}:"))
-        done = run("deploy", "init", "app", "--strategy", "mine/strategy.toml")
+        done = run("--trust", "deploy", "init", "app", "--strategy", "mine/strategy.toml")
         assert (done.code, said in done.error) == (2, True), done.error
         assert "mine/strategy.toml" in done.error
         assert not (tmp_path / "app").exists()
@@ -276,7 +290,16 @@ def test_init_names_modules_that_have_to_be_installed(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,
-            *["-m", "sojourn", "deploy", "init", "app", "--strategy", "mine/strategy.toml"],
+            *[
+                "-m",
+                "sojourn",
+                "--trust",
+                "deploy",
+                "init",
+                "app",
+                "--strategy",
+                "mine/strategy.toml",
+            ],
         ],
         cwd=tmp_path,
         env=environment,

@@ -52,12 +52,19 @@ def strangers_plan(tmp_path):
     return mark
 
 
-def test_code_that_a_plan_names_runs_only_if_trusted(run, strangers_plan):
-    result = run("simulate", "plan.toml", "--rounds", "100")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate", "plan.toml", "--rounds", "100"),
+        ("deploy", "init", "app", "--strategy", "plan.toml"),
+    ],
+)
+def test_code_that_a_plan_names_runs_only_if_trusted(run, strangers_plan, command):
+    result = run(*command)
     assert result.code == 2
     assert "evil.py" in result.error and "SHA-256" in result.error and "--trust" in result.error
-    assert not strangers_plan.exists()
-    run("--trust", "simulate", "plan.toml", "--rounds", "100")
+    assert not strangers_plan.exists() and not strangers_plan.with_name("app").exists()
+    run("--trust", *command)
     assert strangers_plan.exists()
 
 

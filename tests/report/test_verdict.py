@@ -238,6 +238,11 @@ def test_the_app_of_a_tuning_gets_its_own_problem(tmp_path: Path) -> None:
     folder.begin({"problem": "mine:other"})  # an app's problem is called so
     again = verdict_of(FAST, tuning=tuning, folder=folder.path)
     assert again.next_command.endswith("strategy.toml")
+    strategy = folder.path / "strategy.toml"
+    for rule, begins in (("fedbuff", "sojourn deploy"), ("own:Rule", "sojourn --trust deploy")):
+        strategy.write_text(f'[strategy]\nrule = {{ name = "{rule}" }}\n')
+        verdict = verdict_of(FAST, tuning=tuning, folder=folder.path)
+        assert verdict.next_command.startswith(begins)
 
 
 def numbers_on(page: str, strategies: Sequence[str]) -> dict[str, set[str]]:

@@ -28,6 +28,7 @@ from sojourn.errors import InvalidInput, SojournError, naming_extras
 from sojourn.version import __version__
 
 WORDS = "sojourn.words"
+TRUST = "sojourn.trust"
 
 
 class _Words(TyperGroup):
@@ -77,16 +78,25 @@ def _common(
     context.call_on_close(_name_edited)
     if not trust:
         _refuse_compiler_settings()
-    if not trust and context.invoked_subcommand not in RUN_CODE:
-        words = [word.rpartition("=")[2] for word in context.meta[WORDS]]
-        # A file or folder of that name is what was meant, and whoever made it chose its name.
-        named = {word.partition(":")[0] for word in words if ":" in word and not exists(word)}
-        # One of that name beside a file of others is not what was named.
-        trust_only(lambda module, place: module in named and place in (None, Path.cwd()))
-        # A program that calls a command and goes on trusts its own modules again.
-        context.call_on_close(trust_only)
-    else:
+    context.meta[TRUST] = trust
+    if context.invoked_subcommand in RUN_CODE:
         trust_only()
+    else:
+        run_what_is_named(context)
+
+
+def run_what_is_named(context: click.Context) -> None:
+    """Of users' own code run only what the command line names, unless it says ``--trust``."""
+    if context.meta[TRUST]:
+        trust_only()
+        return
+    words = [word.rpartition("=")[2] for word in context.meta[WORDS]]
+    # A file or folder of that name is what was meant, and whoever made it chose its name.
+    named = {word.partition(":")[0] for word in words if ":" in word and not exists(word)}
+    # One of that name beside a file of others is not what was named.
+    trust_only(lambda module, place: module in named and place in (None, Path.cwd()))
+    # A program that calls a command and goes on trusts its own modules again.
+    context.call_on_close(trust_only)
 
 
 def _refuse_compiler_settings() -> None:

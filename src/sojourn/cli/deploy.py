@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sojourn.cli import app
+from sojourn.cli import app, run_what_is_named
 from sojourn.cli.output import say_next, say_verdict, screen, stop_interrupted
 from sojourn.errors import InvalidInput, MissingExtra
 from sojourn.runs.folder import RunFolder
@@ -33,6 +33,13 @@ LOGS = "logs"
 
 deploy = typer.Typer(help="Run a plan on real clients, with Flower.", no_args_is_help=True)
 app.add_typer(deploy, name="deploy")
+
+
+@deploy.callback()
+def _trust(context: typer.Context) -> None:
+    # An app runs the code that it names; to make one, a strategy's code is only looked at.
+    if context.invoked_subcommand == "init":
+        run_what_is_named(context)
 
 
 @deploy.command()

@@ -5,14 +5,13 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from importlib import resources
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from sojourn._support.configuration import parse_toml
-from sojourn._support.extensions import is_extension
 from sojourn._support.files import is_file, read_text, write_text
 from sojourn._support.user_modules import imported_by, module_name, sources_of
 from sojourn.errors import InvalidFile, InvalidInput, reading
@@ -126,7 +125,7 @@ def _running(settings: str, path: Path) -> tuple[str, set[str], "Strategy"]:
     The modules are those that the file names, as far as they are not Sojourn's or Python's. Those of
     the strategy's classes need not be among them: a value of a module may have the class of another one.
     """
-    from sojourn.strategy import Choices, Strategy, read_strategy_file
+    from sojourn.strategy import Choices, Strategy, modules_named, read_strategy_file
 
     file = read_strategy_file(path)
     with reading(str(path)):  # a rule or policy that cannot be found is said now
@@ -138,26 +137,12 @@ def _running(settings: str, path: Path) -> tuple[str, set[str], "Strategy"]:
         settings = re.sub(
             rf"^{key} = \S+", f"{key} = {value}", settings, count=1, flags=re.MULTILINE
         )
-    texts = _texts(parse_toml(file.text, str(path)))
-    named = {text.partition(":")[0] for text in texts if is_extension(text)}
     elsewhere = {
         name
-        for name in named & set(sys.modules)
+        for name in modules_named(path) & set(sys.modules)
         if name.partition(".")[0] not in {"sojourn", *sys.stdlib_module_names}
     }
     return settings, elsewhere, strategy
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Every text in a table, however deep."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _texts(inner)
 
 
 def app_config(app: Path) -> dict[str, object]:

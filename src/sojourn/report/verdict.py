@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 
+from sojourn._support.files import exists
 from sojourn._support.numbers import number
 from sojourn._support.user_modules import KEPT_IN
 from sojourn.errors import InvalidFile
@@ -28,6 +29,7 @@ from sojourn.runs.comparison import SequentialTest, significant_difference
 from sojourn.runs.folder import Run, RunFolder
 from sojourn.runs.history import History
 from sojourn.runs.measure import Measure
+from sojourn.strategy import modules_named
 
 MOST_WORDS = 10
 """Words of a title."""
@@ -442,8 +444,10 @@ class _Story:
         if self.real:
             return shlex.join(["sojourn", "fleet", "estimate", "--from-run", str(self.folder)])
         if self.tuned and not self.missed and self.learnt:
-            strategy = str(self.folder / "strategy.toml")
-            words = ["sojourn", "deploy", "init", "my-app", "--strategy", strategy]
+            strategy = self.folder / "strategy.toml"
+            # Code of one's own that a file names is run only by those who trust the file.
+            trust = ["--trust"] if exists(strategy) and modules_named(strategy) else []
+            words = ["sojourn", *trust, "deploy", "init", "my-app", "--strategy", str(strategy)]
             return shlex.join([*words, *_own_problem(self.folder)])
         words = ["sojourn", "tune", str(self.folder / "experiment.toml")]
         if not self.diverged and (self.missed or not self.learnt):

@@ -10,6 +10,7 @@ from sojourn.strategy.choices import (
     at_location as at_location,
 )
 from sojourn.strategy.file import (
+    modules_named as modules_named,
     read_strategy_file as read_strategy_file,
     write_strategy_file as write_strategy_file,
 )

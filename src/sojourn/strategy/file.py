@@ -5,13 +5,14 @@ an objective beside it; both are read here.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import tomli_w
 
-from sojourn._support.configuration import Table
+from sojourn._support.configuration import Table, parse_toml
+from sojourn._support.extensions import is_extension
 from sojourn._support.files import read_text, write_text
 from sojourn._support.ledger import Ledger
 from sojourn.errors import InvalidFile
@@ -72,6 +73,24 @@ def read_strategy_file(path: str | os.PathLike[str], folder: Path | None = None)
         objective=objective,
         evidence=evidence,
     )
+
+
+def modules_named(path: str | os.PathLike[str]) -> set[str]:
+    """The modules of users' own that a file of a strategy names, none of which is imported."""
+    table = parse_toml(read_text(path, encoding="utf-8"), str(path))
+    return {text.partition(":")[0] for text in _texts(table) if is_extension(text)}
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text in a table, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def write_strategy_file(
