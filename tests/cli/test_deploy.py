@@ -160,6 +160,10 @@ def packed(app: Path, folder: Path) -> Path:
     return folder
 
 
+INIT = ("--trust", "deploy", "init", "app")
+OF_MINE = ("--strategy", "mine/strategy.toml", "--problem", "mine/problem.py")
+
+
 @pytest.mark.parametrize(
     "rule", ['{ name = "own:Discounted", power = 0.8 }', '"own:usual"', '"own:built_in"']
 )
@@ -169,16 +173,7 @@ def test_an_app_has_the_rule_the_policy_and_the_model_of_ones_own(
     """Packed by Flower and unpacked where the folder that they were written in is not."""
     pytest.importorskip("flwr")
     write_own(tmp_path / "mine", rule)
-    done = run(
-        "--trust",
-        "deploy",
-        "init",
-        "app",
-        "--strategy",
-        "mine/strategy.toml",
-        "--problem",
-        "mine/problem.py",
-    )
+    done = run(*INIT, *OF_MINE)
     assert done.code == 0, done.error
     assert "installed here" not in done.out
     for name in ("own.py", "lib/__init__.py", "lib/discount.py", "own_model.py"):
@@ -220,16 +215,7 @@ def test_flower_runs_the_rule_the_policy_and_the_model_of_ones_own(
     monkeypatch.setenv("TMPDIR", str(homes))
     run: Run = request.getfixturevalue("run")
     write_own(tmp_path / "mine")
-    done = run(
-        "--trust",
-        "deploy",
-        "init",
-        "app",
-        "--strategy",
-        "mine/strategy.toml",
-        "--problem",
-        "mine/problem.py",
-    )
+    done = run(*INIT, *OF_MINE)
     assert done.code == 0, done.error
     shutil.rmtree(tmp_path / "mine")
     done = run("deploy", "local", "app", "--clients", "2", "--updates", "6")

@@ -93,7 +93,7 @@ class Tryer:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _waits(self, said: Path) -> Outcome | None:
-        """How it is given up: silent for too long, or at work and saying so; ``None`` if it ended."""
+        """How it is given up: silent for too long, or busy and saying so; ``None`` if it ended."""
         assert self._pipe is not None and self._process is not None
         first = last = _processor_seconds(self._process.pid)
         spoke, words = time.monotonic(), 0
@@ -105,7 +105,7 @@ class Tryer:
             if used - last > SILENT_PROCESSOR_SECONDS or now - spoke > SILENT_SECONDS:
                 return None if self._pipe.poll(0) else Outcome(None, "silent for too long")
             if used - first > BUSY_PROCESSOR_SECONDS:
-                return None if self._pipe.poll(0) else Outcome(0, "at work, and says so")
+                return None if self._pipe.poll(0) else Outcome(0, "busy, and says so")
         return None
 
     def _start(self) -> None:

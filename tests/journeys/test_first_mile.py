@@ -102,7 +102,7 @@ def test_what_a_run_is_ranked_by_and_what_is_said_of_its_end():
 
 @pytest.mark.parametrize("time", [20, pytest.param(120, marks=pytest.mark.slow)])
 def test_from_a_log_to_the_recommended_strategy(commands, tmp_path, time):
-    """Every command of the page, in its order, as it stands there, and with shorter runs."""
+    """Every command of the page, in its order, as the page has it, and with shorter runs."""
     text = (DOCS / "from-log-to-answer.md").read_text(encoding="utf-8")
     lines = re.findall(r"^(?:\$ |    )(sojourn .*)$", text, re.MULTILINE)
     assert [line.split()[1] for line in lines] == [
@@ -122,7 +122,7 @@ def test_from_a_log_to_the_recommended_strategy(commands, tmp_path, time):
 
 @pytest.mark.parametrize("time", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_five_strategies_in_six_settings_become_one_table(commands, tmp_path, time):
-    """The example of the page of `compare`, as it stands there, and with shorter runs."""
+    """The example of the page of `compare`, as the page has it, and with shorter runs."""
     text = (DOCS / "commands" / "compare.md").read_text(encoding="utf-8")
     (experiment,) = re.findall(r":caption: settings.toml\n\n(.*?)^```", text, re.M | re.S)
     (script,) = re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S)

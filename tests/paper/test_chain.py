@@ -54,7 +54,7 @@ def test_the_chain_converges_exponentially_fast_from_anywhere(seed: int) -> None
 
 
 def test_the_formulas_as_printed_take_a_number_of_products_of_order_n2_m2() -> None:
-    """(9) summed as it stands, products counted, against the package; the diagonal as corrected."""
+    """(9) summed as printed, products counted, against the package; the diagonal as corrected."""
     rates, m = np.array([0.5, 1.0, 2.0, 4.0]), 9
     routing = np.array([0.3, 0.2, 0.4, 0.1])
     rho, n = routing / rates, len(rates)

@@ -37,7 +37,8 @@ app.add_typer(deploy, name="deploy")
 
 @deploy.callback()
 def _trust(context: typer.Context) -> None:
-    # An app runs the code that it names; to make one, a strategy's code is only looked at.
+    # To run the code that an app names is what the others are for. `init` copies a strategy's, and has to
+    # import it for that.
     if context.invoked_subcommand == "init":
         run_what_is_named(context)
 
