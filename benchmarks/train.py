@@ -453,8 +453,8 @@ def versions_loop(
     return loop
 
 
-WINDOW = 60
-"""Tasks of a run in a turn. To go on with a run takes 0.15 ms once, which is not the tasks'."""
+WINDOW = 20
+"""Tasks of a run in a turn. To go on with a run takes 0.15 ms once, which is in the turn's time."""
 
 
 def windows(
